@@ -38,6 +38,7 @@ ONCE: Final = (
 )  # fmt: skip
 """Headers that decide whether and how a request is served, and may come once: a proxy and this gateway might each believe
 another one. Host and Transfer-Encoding are malformed HTTP if they come twice; the parser checks Content-Length."""
+_NO_HTTP: Final = "this is not a request in HTTP/1.1 or HTTP/1.0"
 _MALFORMED_TWICE: Final = (b"host", b"transfer-encoding")
 
 
@@ -72,14 +73,10 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        most = self._limits.connections
-        if len(self.connections) > most:
-            return self._refuse(
-                TooManyConnections(
-                    f"{most} connections are open on this listener: close some, or try again later"
-                )
-            )
-        self._wait()
+        if len(self.connections) <= (most := self._limits.connections):
+            return self._wait()
+        too_many = f"{most} connections are open on this listener: close some, or try again later"
+        self._refuse(TooManyConnections(too_many))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
@@ -103,7 +100,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             fault = error.__context__
             if not self._is_last:
-                self._refuse(fault if isinstance(fault, MannersError) else _invalid())
+                self._refuse(fault if isinstance(fault, MannersError) else BadHTTP(_NO_HTTP))
             return
         if not self._is_arriving:
             return self._stop()
@@ -127,7 +124,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive, self._is_last = False, True
-            raise _invalid()
+            raise BadHTTP(_NO_HTTP)
         self._unset_keepalive_if_required()
         self._is_arriving = self._in_head = True
         super().on_message_begin()
@@ -215,10 +212,6 @@ class Connection(HttpToolsProtocol):
         if self.cycle is None or self._in_head or not self.cycle.response_started:
             self.transport.write(_raw(error))
         self.transport.close()
-
-
-def _invalid() -> MannersError:
-    return BadHTTP("this is not a request in HTTP/1.1 or HTTP/1.0")
 
 
 def _too_large() -> MannersError:

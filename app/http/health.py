@@ -55,9 +55,7 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
     _tell(routes, "/readyz", ready)
     _tell(routes, "/health", health)
     _tell(
-        routes,
-        "/v1/models",
-        lambda: ({"object": "list", "data": [describe(name) for name in pool.config.models]}, 200),
+        routes, "/v1/models", lambda: ({"object": "list", "data": [*map(describe, pool.config.models)]}, 200)
     )
 
     @routes.get("/v1/models/{name}")

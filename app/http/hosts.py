@@ -41,17 +41,18 @@ class LocalAccess:
 
         may_follow_links: a link on another site may lead here. Every browser sends `Host`.
         """
-        host = headers.get(b"host", b"")
-        if b"host" in headers and not self._is_ours(host_name(host)):
+        host, origin = headers.get(b"host", b""), headers.get(b"origin")
+        name = host_name(host)
+        if b"host" in headers and not (name and (name in self._hosts or is_loopback(name))):
             raise Forbidden(
                 "this listener has no key and answers only to this machine's own names (localhost, 127.0.0.1): "
                 "use one of them, or list the name in gateway.hosts",
                 "host_not_allowed",
             )
-        if headers.get(b"origin") in self._origins:
+        if origin in self._origins:
             return
         links = may_follow_links and headers.get(b"sec-fetch-mode") == b"navigate"
-        if not self._is_own_origin(headers.get(b"origin"), host) or (
+        if not (origin is None or self._is_own(origin, host)) or (
             headers.get(b"sec-fetch-site") not in _NEAR and not links
         ):
             raise Forbidden(
@@ -60,12 +61,7 @@ class LocalAccess:
                 "origin_not_allowed",
             )
 
-    def _is_ours(self, name: str | None) -> bool:
-        return name is not None and (name in self._hosts or is_loopback(name))
-
-    def _is_own_origin(self, origin: bytes | None, host: bytes) -> bool:
-        if origin is None:
-            return True
+    def _is_own(self, origin: bytes, host: bytes) -> bool:
         match = _ORIGIN.fullmatch(origin.lower())
         return match is not None and (match[1] == host.lower() or host_name(match[1]) in self._hosts)
 

@@ -17,7 +17,6 @@ ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     "default": {"description": "An error in the envelope", "content": dict(_JSON)}
 }
 """Error responses that every operation has."""
-_REPLY = {"description": "The reply"}
 
 
 def document(app: FastAPI, surfaces: Sequence[Surface], models: Sequence[str]) -> None:
@@ -50,12 +49,8 @@ def serve(app: FastAPI, path: str) -> None:
 
 def takes(body: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI part of a route that reads its body itself."""
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": body.model_json_schema()}},
-        }
-    }
+    content = {"application/json": {"schema": body.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def sends(*media_types: str) -> dict[int | str, dict[str, Any]]:
@@ -79,7 +74,7 @@ def _operation(surface: Surface, schemas: dict[str, Any], models: Sequence[str])
         "operationId": name,
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": {
-            "200": {**_REPLY, "content": content},
+            "200": {"description": "The reply", "content": content},
             "default": {"description": "An error in this API's envelope", "content": dict(_JSON)},
         },
     }

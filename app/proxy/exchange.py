@@ -200,7 +200,7 @@ class Exchange:
 
     def _stop(self) -> None:
         """Ask nothing more."""
-        if self._over.done() and not self._over.cancelled():
+        if not self._over.cancel() and not self._over.cancelled():
             self._over.exception()  # marked as retrieved, also if this task was cancelled in the same moment
         for pending in (self._timer, self._control, self._large):
             if pending is not None:
@@ -287,11 +287,11 @@ class Exchange:
         self, steps: Iterator[list[Event]], is_large: bool, now: float, watch: ThoughtWatch | None
     ) -> None:
         """Take these steps: what is large in a thread, while the engine's connection waits."""
-        if is_large:
-            self._reply.hold()
-            self._large = asyncio.create_task(self._work_in_thread(steps, now, watch))
-            return
         try:
+            if is_large:
+                self._reply.hold()
+                self._large = asyncio.create_task(self._work_in_thread(steps, now, watch))
+                return
             for events in steps:
                 if not self._took(events, now, watch):
                     return
@@ -312,7 +312,7 @@ class Exchange:
                     self._deadlines.progress += time.perf_counter() - now
                 self._check_size()
                 self._reply.set_body_consumer(self)
-        except Exception as error:
+        except BaseException as error:  # of a request that is over, too: `_over` is done then
             self._fail(as_upstream_error(error))
 
     def _check_size(self) -> None:

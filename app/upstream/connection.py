@@ -110,11 +110,13 @@ class EngineReply(asyncio.Protocol):
     def set_body_consumer(self, sink: Sink) -> None:
         """Pass the body to `sink`: at once what has arrived, the rest as it arrives."""
         self._sink = sink
-        with route_errors_to(self.failed):
+        try:
             if self._is_held:
                 self._is_held = False
                 self._read_or_pause()
             self._deliver()
+        except BaseException as error:
+            self.failed(error)
 
     async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
         """The whole body. Raises EngineBroke if it is cut off or too large."""

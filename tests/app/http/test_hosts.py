@@ -52,34 +52,23 @@ async def answer(home: House, method: str, url: str, headers: dict[str, str]) ->
 LOCAL: list[dict[str, str]] = [
     {},
     {"host": "localhost"},
-    {"host": "LOCALHOST:8080"},
     {"host": "localhost.:8080"},
-    {"host": "127.0.0.1"},
     {"host": "127.8.9.10:1"},
     {"host": "[::1]:8080"},
-    {"sec-fetch-site": "none"},
     {"sec-fetch-site": "same-origin"},
     {"host": "localhost:8080", "origin": "http://localhost:8080", "sec-fetch-site": "same-origin"},
 ]
 FOREIGN: list[tuple[dict[str, str], str]] = [
     ({"host": "evil.example"}, "host_not_allowed"),
-    ({"host": "evil.example:8080", "origin": "http://evil.example:8080"}, "host_not_allowed"),
     ({"host": "localhost.evil.example"}, "host_not_allowed"),
     ({"host": "127.0.0.1.nip.io"}, "host_not_allowed"),
-    ({"host": "127.1"}, "host_not_allowed"),
-    ({"host": "0x7f000001"}, "host_not_allowed"),
     ({"host": "0.0.0.0"}, "host_not_allowed"),
-    ({"host": "192.168.1.2"}, "host_not_allowed"),
-    ({"host": "[::]"}, "host_not_allowed"),
     ({"host": "manners.example"}, "host_not_allowed"),
     ({"origin": EVIL}, "origin_not_allowed"),
     ({"origin": "null"}, "origin_not_allowed"),
-    ({"origin": ""}, "origin_not_allowed"),
     ({"host": "localhost:8080", "origin": "http://localhost:3000"}, "origin_not_allowed"),
-    ({"host": "localhost:8080", "origin": "http://localhost:8080.evil.example"}, "origin_not_allowed"),
     ({"sec-fetch-site": "cross-site"}, "origin_not_allowed"),
     ({"sec-fetch-site": "same-origin, cross-site"}, "origin_not_allowed"),
-    ({"sec-fetch-site": "Cross-Site"}, "origin_not_allowed"),
     ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, "origin_not_allowed"),
 ]
 PUBLIC = [("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/healthz"), ("GET", "/readyz")]
@@ -137,14 +126,10 @@ async def test_a_link_may_lead_to_the_console(houses: dict[str, House]) -> None:
 MEDIA_TYPES = [
     (None, 415),
     ("text/plain", 415),
-    ("text/plain;charset=UTF-8", 415),
     ("text/plain; application/json", 415),
     ("application/x-www-form-urlencoded", 415),
-    ("multipart/form-data; boundary=x", 415),
     ("application/jsonx", 415),
-    ("application/json, text/plain", 415),
     ("application/json", 200),
-    ("application/json; charset=utf-8", 200),
     ("Application/JSON;charset=UTF-8", 200),
 ]
 

@@ -10,8 +10,6 @@ from starlette.types import Receive, Scope, Send
 
 from app.access.keys import KeyRing
 from app.http.access import AccessControl
-from app.proxy.turns import FairScheduler
-from tests.scale import PATIENCE
 
 MANY = 50
 BODY = b"{}"
@@ -90,21 +88,3 @@ async def test_what_needs_no_engine_is_answered_once_in_an_iteration(
 async def test_requests_for_an_engine_take_no_turns(access: AccessControl) -> None:
     asked = request(access, "POST", "/v1/chat/completions", authorization="Bearer key")
     assert await together(asked) == MANY
-
-
-async def test_turns_are_taken_in_the_order_of_coming_and_a_cancelled_one_is_the_next_ones() -> None:
-    turns = FairScheduler()
-    came: list[int] = []
-
-    async def one(number: int) -> None:
-        await turns.turn()
-        came.append(number)
-
-    tasks = [asyncio.create_task(one(number)) for number in range(6)]
-    await asyncio.sleep(0)
-    for gone in (2, 3, 5):
-        tasks[gone].cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert came == [0, 1, 4]
-    await asyncio.wait_for(one(6), PATIENCE)
-    assert came[-1] == 6

@@ -37,16 +37,12 @@ async def home(one: House) -> House:
 
 PHASES: dict[str, tuple[bool, tuple[Step, ...]]] = {
     "before the head": (True, ()),
-    "after the head": (True, (Head(),)),
-    "before the first token": (True, (Head(), Say(role()))),
     "in a thought": (True, (Head(), Say(role()), Say(thought("Hm")))),
     "in mid-stream": (True, (Head(), Say(role()), Say(text("One ")))),
     "after the finish": (True, (Head(), Say(text("One ")), Say(finish()))),
     "whole, before the head": (False, ()),
-    "whole, before the first token": (False, (Head(), Say(role()))),
     "whole, in mid-reply": (False, (Head(), Say(role()), Say(text("One ")))),
     "in the body of an error": (True, (Head(500, "application/json", "length", 99), Say(b"{"))),
-    "in a body that is no stream": (True, (Head(200, "application/json", "length", 99), Say(b"{"))),
 }
 
 

@@ -190,20 +190,6 @@ async def test_a_cancelled_request_is_counted_and_enters_no_latency(home: House)
     assert reading.after(name, **counted) - before(name, **counted) == 1
 
 
-@pytest.mark.parametrize("failure", [(Hang(),), ()])
-async def test_a_failed_reply_enters_no_latency(
-    failure: tuple[Step, ...], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither one that fell silent nor one that broke off."""
-    monkeypatch.undo()  # a deadline must pass, by the real clock
-    async with house(tmp_path_factory.mktemp("state"), timeouts={"idle": 0.1}) as home:
-        home.engine.play(Head(), Say(text("One sentence. Two")), *failure)
-        await home.ask(stream=True)
-        await home.booked()
-        after = await home.metrics()
-    assert [after(f"{name}_count") for name in LATENCIES] == [0] * len(LATENCIES)
-
-
 async def test_time_in_the_queue_belongs_to_the_caller_and_not_to_the_overhead(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -16,47 +16,26 @@ from tests.app.proxy.test_failover import pair
 from tests.script import Head, Say, Step, event, reply, role, status
 
 CODE = "context_length_exceeded"
+POOL = {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}
 PROMPT = {
     "code": 400,
-    "message": "request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it",
+    "message": "request (9412 tokens) exceeds the available context size",
     "type": "exceed_context_size_error",
-    "n_prompt_tokens": 9412,
-    "n_ctx": 8192,
 }
-POOL = {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}
+VLLM_MOST = {
+    "code": 400,
+    "message": "'max_tokens' is too large: 5000. This model's maximum context length is 4096 tokens",
+}
 SAID: dict[str, tuple[int, dict[str, Any]]] = {
     "llama-server, the prompt": (400, PROMPT),
     "llama-server, the pool": (500, POOL),
-    "llama-server, a text to embed": (
-        500,
-        {"code": 500, "message": "input (600 tokens) is too large to process. increase the physical batch size"},
-    ),
-    "vllm, max_tokens": (
-        400,
-        {
-            "message": "'max_tokens' or 'max_completion_tokens' is too large: 5000. This model's maximum context "
-            "length is 4096 tokens and your request has 20 input tokens (5000 > 4096 - 20).",
-            "type": "BadRequestError",
-            "code": 400,
-        },
-    ),
-    "vllm, the prompt": (
-        400,
-        {"message": "The decoder prompt (length 9000) is longer than the maximum model length of 4096.", "code": 400},
-    ),
-    "vllm, a multimodal prompt": (
-        500,
-        {"message": "The prompt (total length 9000) is too long to fit into the model (context length 4096)."},
-    ),
-    "sglang": (
-        400,
-        {"message": "The input (12014 tokens) is longer than the model's context length (4096 tokens).", "code": 400},
-    ),
-    "openai": (
-        400,
-        {"message": "This model's maximum context length is 4097 tokens.", "code": "context_length_exceeded"},
-    ),
-    "a code alone": (400, {"message": "no", "code": "context_length_exceeded"}),
+    "llama-server, a text to embed": (500, {"code": 500, "message": "input (600 tokens) is too large to process. increase"}),
+    "vllm, max_tokens": (400, VLLM_MOST),
+    "vllm, the prompt": (400, {"message": "prompt (length 9000) is longer than the maximum model length of 4096.", "code": 400}),
+    "vllm, a multimodal prompt": (500, {"message": "The prompt (total length 9000) is too long to fit into the model"}),
+    "sglang": (400, {"message": "The input (12014 tokens) is longer than the model's context length", "code": 400}),
+    "openai": (400, {"message": "This model's maximum context length is 4097 tokens.", "code": CODE}),
+    "a code alone": (400, {"message": "no", "code": CODE}),
     "a proxy that says 422": (422, {"message": "prompt is too long: 210000 tokens > 200000 maximum"}),
 }  # fmt: skip
 

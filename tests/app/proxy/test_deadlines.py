@@ -27,7 +27,6 @@ from tests.script import (
     finish,
     role,
     text,
-    usage,
 )
 from tests.scripted_engine import ScriptedEngine
 
@@ -83,13 +82,9 @@ def often(data: bytes) -> Repeat:
 
 NO_TOKEN: dict[str, tuple[Step, ...]] = {
     "no head": (Hang(),),
-    "a head only": (Head(), Hang()),
     "a role only": (Head(), Say(role()), Hang()),
     "pings": (Head(), often(PING)),
-    "roles": (Head(), often(role())),
     "empty deltas": (Head(), often(chunk({"content": ""}))),
-    "usage": (Head(), often(usage(0))),
-    "empty events": (Head(), often(b"event: ping\n\ndata:\n\n")),
     "progress": (Head(), often(chunk({}, prompt_progress={"processed": 1}))),
     "half a body": (Head(200, "application/json", "length", 99), Say(b"{"), Hang()),
     "half an error": (Head(500, "application/json", "length", 99), Say(b"{"), Hang()),

@@ -6,17 +6,15 @@ An error that has been told kept the frames that it went through, with the body 
 
 import asyncio
 import gc
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from app.proxy import reading
 from app.proxy.context import RequestContext
 from app.proxy.exchange import Exchange
 from app.upstream.connection import BodyReader
-from tests.app.house import HELLO, House
+from tests.app.house import House
 from tests.app.proxy.test_engine_faults import fresh_connections
 from tests.scale import PATIENCE
 from tests.script import DONE, CloseNow, Head, Say, Step, event, role, status, text
@@ -42,28 +40,6 @@ def held() -> list[str]:
 
 async def nothing_is_held(home: House) -> None:
     await home.booked()
-    async with asyncio.timeout(PATIENCE):
-        while held():
-            await asyncio.sleep(0.01)
-
-
-REFUSED: dict[str, tuple[bytes, int]] = {
-    "no JSON": (b'{"model":"annie","messages":"x', 400),
-    "no JSON, read in a thread": (b'{"model":"annie","messages":[{', 400),
-    "a wrong field": (json.dumps({"model": "annie", "messages": HELLO, "temperature": 99}).encode(), 400),
-    "no such model": (json.dumps({"model": "nobody", "messages": HELLO}).encode(), 404),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-async def test_of_a_refused_request(home: House, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(reading, "is_little", lambda raw: "thread" not in name)
-    monkeypatch.setattr(reading, "takes_long", lambda raw: True)
-    raw, code = REFUSED[name]
-    headers = {"content-type": "application/json"}
-    async with home.client.post(f"{home.url}/v1/chat/completions", data=raw, headers=headers) as reply:
-        assert reply.status == code
-        await reply.read()
     async with asyncio.timeout(PATIENCE):
         while held():
             await asyncio.sleep(0.01)

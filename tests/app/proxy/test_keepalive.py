@@ -121,9 +121,7 @@ async def test_off_there_is_none(tmp_path: Path) -> None:
 
 LATE: dict[str, tuple[tuple[Step, ...], str]] = {
     "it never answers": ((Hang(),), "first_token_timeout"),
-    "it gives no token": ((Head(), Say(role()), Hang()), "first_token_timeout"),
     "it falls silent behind a thought": ((Head(), Say(thought("Hm.")), Hang()), "idle_timeout"),
-    "it breaks off behind a thought": ((Head(), Say(thought("Hm.")), Wait(3 * SOON), CloseNow()), "upstream_truncated"),
     "it says 500, late": ((Wait(3 * SOON), *status(500)), "upstream_status"),
     "its first frame is an error, late": (
         (Head(), Wait(3 * SOON), Say(event({"error": {"message": "oom", "code": 500}}))),
@@ -246,25 +244,6 @@ async def test_whatever_the_caller_gets_puts_the_next_sign_off(clock: Clock, see
         clock.now += seconds
         caller.writer._look()
         assert signs(caller) == count
-    caller.writer.close()
-
-
-async def test_a_caller_who_does_not_read_is_sent_no_more(clock: Clock) -> None:
-    """It has not even taken the last one: nothing piles up, and the silence counts from when it has."""
-    caller = Caller(came=clock.now - 3600)
-    caller.flow.pause_writing()
-    caller.writer.keep_alive()
-    for _ in range(3):
-        clock.now += 3600
-        caller.writer._look()
-    assert signs(caller) == 1
-    caller.flow.resume_writing()
-    await caller.writer.deliver()
-    caller.writer._look()
-    assert signs(caller) == 1
-    clock.now += 3600
-    caller.writer._look()
-    assert signs(caller) == 2
     caller.writer.close()
 
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from tests.app.house import TOOLS, House, house
 from tests.app.proxy.test_unasked_calls import SURFACES, ask, both, live
-from tests.script import CloseNow, Head, Say, call, finish, reply, role, text
+from tests.script import Head, Say, call, finish, reply, role, text
 
 MARKDOWN = ("# The ti", "mer\n\n- **ten** min", "utes\n- see [here](https://a.org) 🙂")
 SPOKEN = "The timer.\n\nten minutes.\nsee here."
@@ -50,17 +50,3 @@ async def test_json_and_text_with_logprobs_stay_as_they_are(
 ) -> None:
     home.engine.play(*reply('{"a": "**b**"}'))
     assert (await ask(home, CHAT, stream, **asked))[1].text == '{"a": "**b**"}'
-
-
-@live
-async def test_what_is_held_is_said_when_the_engine_breaks_off(home: House) -> None:
-    home.engine.play(Head(), Say(role()), Say(text("So!")), CloseNow())
-    _, heard = await ask(home, CHAT, True)
-    assert heard.text == "So!" and heard.error
-
-
-@live
-async def test_by_default_markdown_goes_out_as_it_is(tmp_path_factory: pytest.TempPathFactory) -> None:
-    async with house(tmp_path_factory.mktemp("state")) as home:
-        home.engine.play(*reply(*MARKDOWN))
-        assert (await ask(home, CHAT, True))[1].text == "".join(MARKDOWN)

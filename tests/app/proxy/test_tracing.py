@@ -61,14 +61,6 @@ class Watched:
         self._memory.clear()
         return span
 
-    def forget(self) -> None:
-        """All spans until now."""
-        self._memory.clear()
-
-    async def facts(self) -> dict[str, Any]:
-        """Its attributes."""
-        return dict((await self.span()).attributes or {})
-
 
 @asynccontextmanager
 async def watched(made: Any, engine: ScriptedEngine) -> AsyncIterator[Watched]:
@@ -183,10 +175,7 @@ async def test_without_a_callers_trace_one_begins_here(at: Watched, sent: dict[s
     span, seen = await at.span(), await at.home.engine.request()
     context = span.get_span_context()
     assert context and span.parent is None
-    assert seen.headers["traceparent"].split("-")[1:3] == [
-        f"{context.trace_id:032x}",
-        f"{context.span_id:016x}",
-    ]
+    assert f"{context.trace_id:032x}-{context.span_id:016x}" in seen.headers["traceparent"]
     assert "tracestate" not in seen.headers
 
 
@@ -199,13 +188,11 @@ async def test_a_trace_that_nobody_samples_costs_no_span(at: Watched) -> None:
     assert sent[:35] == CALLER[:35] and sent.endswith("-00")
 
 
-ENDS: dict[str, tuple[tuple[Any, ...], Any, str, str | None, bool]] = {
+ENDS: dict[str, tuple[tuple[Any, ...], Any, str, str, bool]] = {
     # what the engine does, what is asked: the outcome, error.type, and whether it is the server's error
     "no JSON": ((), b"{", "client_error", "invalid_json", False),
-    "an unknown model": ((), {"model": "nobody", "messages": []}, "client_error", None, False),
     "a refusal": (status(400, {"error": {"message": "m", "code": "context_too_long"}}), None, "client_error", "context_too_long", False),
     "a 500": (status(500), None, "upstream_error", "upstream_status", True),
-    "an end before a word": ((Head(), Say(role()), CloseNow()), None, "upstream_error", "upstream_truncated", True),
     "an end in mid-reply": ((Head(), Say(text("One")), CloseNow()), None, "upstream_error", "upstream_truncated", True),
 }  # fmt: skip
 
@@ -219,12 +206,10 @@ async def test_what_went_wrong_is_told_by_its_code(at: Watched, name: str) -> No
     await at.home.ask(body, stream=True)
     span = await at.span()
     found = span.attributes or {}
-    assert found["manners.outcome"] == outcome
-    assert found["error.type"] == code or code is None
+    assert (found["manners.outcome"], found["error.type"]) == (outcome, code)
     assert span.status.status_code is (StatusCode.ERROR if is_ours else StatusCode.UNSET)
     assert span.status.description is None
-    reached = found["manners.engine"] != "none"
-    assert found.get("gen_ai.response.finish_reasons") == (("error",) if reached else None)
+    assert found.get("gen_ai.response.finish_reasons") == (("error",) if steps else None)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -236,26 +221,6 @@ async def test_no_word_of_a_conversation_is_in_a_span(at: Watched, place: str, s
         at.home.engine.play(*steps)
     await at.home.ask({**asked, "stream": stream} if isinstance(asked, dict) else asked)
     assert CANARY not in (await at.span()).to_json()
-
-
-STATES = {
-    "no pair": CANARY,
-    "no value": f"{CANARY}=",
-    "no key": f"={CANARY}",
-    "spaces": f"a=b, {CANARY} {CANARY}",
-    "too many": ",".join(f"{CANARY}{number}=1" for number in range(40)),
-    "twice": f"{CANARY}=1,{CANARY}=2",
-    "too long": CANARY * 500,
-}
-
-
-@pytest.mark.parametrize("name", STATES)
-async def test_no_trace_of_a_caller_is_logged(at: Watched, name: str) -> None:
-    """OpenTelemetry's library warns of malformed ones, with their text."""
-    answer = await at.home.ask(headers={"traceparent": CALLER, "tracestate": STATES[name]})
-    assert answer.status == 200
-    await at.span()
-    assert CANARY.encode() not in at.home.log.getvalue()
 
 
 # Over the wire.

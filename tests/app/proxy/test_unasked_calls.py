@@ -115,17 +115,6 @@ async def test_it_is_said_behind_a_thought_and_in_each_choice_but_not_where_json
 
 @live
 @both
-@pytest.mark.parametrize("path", SURFACES)
-async def test_what_was_said_beside_it_is_heard_and_nothing_is_asked_again(
-    home: House, path: str, stream: bool
-) -> None:
-    home.engine.play(*reply("Let me see. ", CALL))
-    assert (await ask(home, path, stream))[1].text == "Let me see. "
-    assert len(home.engine.requests) == 1 and not (await home.booked())["asked_again"]
-
-
-@live
-@both
 @pytest.mark.parametrize("path", WITH_TOOLS)
 async def test_a_call_of_another_tool_is_no_call(home: House, path: str, stream: bool) -> None:
     other = (Head(), Say(role()), Say(call("fly", "{}")), Say(finish("tool_calls")))
@@ -187,19 +176,6 @@ async def test_the_tokens_of_both_are_counted(tmp_path: Path, stream: bool) -> N
         told = answer.frames[-2]["usage"] if stream else answer.json["usage"]
         assert (told["prompt_tokens"], told["completion_tokens"]) == (14, 23)
         assert (await home.booked())["completion_tokens"] == 23
-
-
-@live
-@both
-async def test_both_replies_have_one_budget(tmp_path: Path, stream: bool) -> None:
-    async with house(tmp_path, gateway={"max_reply_bytes": 4096}) as home:
-        words = (Head(), Say(role()), Say(text("y" * 2500)), Wait(0.05), Say(text("y")), Say(finish()))
-        home.engine.play(*reply(CALL.replace("{}", '{"a": "%s"}' % ("x" * 2500))))
-        home.engine.play(*words)
-        _, heard = await ask(home, "/v1/chat/completions", stream)
-        assert heard.error == "upstream_too_large"
-        home.engine.play(*words)
-        assert (await ask(home, "/v1/chat/completions", stream))[1].text == "y" * 2501
 
 
 @live

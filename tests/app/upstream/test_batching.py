@@ -25,16 +25,14 @@ class Wire:
 class Connection:
     """A reader that does what it is told with each read."""
 
-    def __init__(self, work: Callable[[bytes], None], fails: BaseException | None = None) -> None:
-        self._work, self._fails = work, fails
+    def __init__(self, work: Callable[[bytes], None]) -> None:
+        self._work = work
         self.told: list[BaseException | str] = []
 
     def received(self, data: bytes) -> None:
         self._work(data)
 
     def failed(self, error: BaseException) -> None:
-        if self._fails is not None:
-            raise self._fails
         self.told.append(error)
 
     def abort(self) -> None:
@@ -65,18 +63,6 @@ async def test_writing_waits_until_every_read_is_worked_off() -> None:
     assert tape == ["work 1", "work 2", "work 3", "write a 1", "write b 2", "write a 3"]
 
 
-async def test_outside_of_a_round_writing_is_at_once_and_a_closed_wire_gets_nothing() -> None:
-    tape: list[str] = []
-    batch = IOBatch()
-    wire: Any = Wire(tape, "a")
-    batch.write(wire, b"1")
-    assert tape == ["write a 1"]
-    closed: Any = Wire(tape, "b", closing=True)
-    batch.read(Connection(lambda data: batch.write(closed, data)), b"2")
-    batch.work()
-    assert tape == ["write a 1"]
-
-
 RAISED = [
     ValueError(),
     RecursionError(),
@@ -97,16 +83,6 @@ async def test_a_read_that_raises_fails_its_own_connection_only(error: BaseExcep
     assert tape == [b"1", b"3"]
     assert victim.told == [error]
     assert other.told == []
-
-
-async def test_a_connection_that_cannot_be_failed_is_aborted() -> None:
-    reported: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
-    batch, again = IOBatch(), ValueError("again")
-    victim = Connection(raising(ValueError("first")), fails=again)
-    batch.read(victim, b"1")
-    batch.work()
-    assert (victim.told, reported) == (["aborted"], [again])
 
 
 class Broken(Wire):

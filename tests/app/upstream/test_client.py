@@ -101,13 +101,6 @@ async def test_a_connection_whose_request_was_not_read_is_not_used_again() -> No
         until.set()
 
 
-@pytest.mark.parametrize("coding", [b"", b"identity", b"Identity"])
-async def test_a_body_whose_coding_is_none_is_read(engine: ScriptedEngine, coding: bytes) -> None:
-    head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-encoding: %b\r\n\r\n{}" % coding
-    engine.play(Raw(head))
-    assert await ask(Upstream(1.0, IOBatch()), engine.url) == b"{}"
-
-
 @pytest.mark.parametrize(
     "broken",
     [

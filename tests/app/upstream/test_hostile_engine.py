@@ -15,7 +15,6 @@ from tests.app.house import House, eventually, forget, house
 from tests.app.proxy.test_engine_faults import fresh_connections
 from tests.script import (
     DONE,
-    CloseNow,
     Hang,
     Head,
     Raw,
@@ -48,9 +47,7 @@ def lines(name: bytes, count: int) -> bytes:
 
 NO_HTTP: dict[str, tuple[tuple[Step, ...], str]] = {
     "101": ((Raw(b"HTTP/1.1 101 S\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nx"),), "upstream_malformed"),
-    "101 without upgrade": ((Raw(b"HTTP/1.1 101 S\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"),), "upstream_malformed"),
     "status 000": ((Raw(b"HTTP/1.1 000 No\r\ncontent-length: 2\r\n\r\n{}"),), "upstream_malformed"),
-    "status 099, then another": ((Raw(b"HTTP/1.1 099 No\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),), "upstream_malformed"),
     "gzip, chunked": ((Raw(HEAD.replace(b"chunked", b"gzip, chunked") + b"\r\n" + ALIVE + b"0\r\n\r\n"),), "upstream_malformed"),
     "gzip and chunked in two lines": (
         (Raw(HEAD.replace(b"transfer", b"transfer-encoding: gzip\r\ntransfer") + b"\r\n" + ALIVE + b"0\r\n\r\n"),),
@@ -59,16 +56,13 @@ NO_HTTP: dict[str, tuple[tuple[Step, ...], str]] = {
     "a compressed body that nobody asked for": ((Raw(HEAD + b"content-encoding: gzip\r\n\r\n" + ALIVE + b"0\r\n\r\n"),), "upstream_malformed"),
     "a folded header": ((Raw(b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\n\r\n"),), "upstream_malformed"),
     "204 with a body": ((Raw(b"HTTP/1.1 204 No\r\ncontent-length: 2\r\n\r\n{}"),), "upstream_status"),
-    "304": ((Raw(b"HTTP/1.1 304 No\r\n\r\n"),), "upstream_status"),
     "interim replies without end": ((Raw(b"HTTP/1.1 100 Continue\r\nx: y\r\n\r\n" * (FLOOD // 32)),), "upstream_too_large"),
     "many headers": ((Raw(HEAD + lines(b"x", MAX_HEADERS)),), "upstream_too_large"),
     "a header without end": ((Raw(HEAD + b"x: " + b"y" * FLOOD),), "upstream_too_large"),
     "trailers": ((Raw(HEAD + b"\r\n" + ALIVE + b"0\r\n" + lines(b"t", FLOOD // 80)),), "upstream_too_large"),
-    "a trailer without end": ((Raw(HEAD + b"\r\n0\r\nt: " + b"y" * FLOOD),), "upstream_too_large"),
     "a chunk extension without end": ((Raw(HEAD + b"\r\n6;x=" + b"y" * FLOOD),), "upstream_too_large"),
     "chunks that are mostly extension": ((Raw(HEAD + b"\r\n"), *[Raw(b"1;x=%b\r\n:\r\n" % (b"y" * 1000))] * (FLOOD // 1000)), "upstream_too_large"),
     "JSON nested too deeply": ((Head(), Say(b"data: " + NESTED + b"\n\n")), "upstream_malformed"),
-    "JSON nested too deeply, at the end": ((Head(framing="close"), Say(b"data: " + NESTED), CloseNow()), "upstream_malformed"),
     "whole JSON nested too deeply": (status(200, NESTED), "upstream_malformed"),
 }  # fmt: skip
 
@@ -127,14 +121,6 @@ async def test_a_bug_of_ours_in_reading_is_told_as_the_engines_fault_and_logged_
     assert "secret" not in json.dumps(home.log.lines)
 
 
-async def test_an_engine_that_would_like_to_upgrade_is_heard(home: House) -> None:
-    """RFC 9110, 7.8: a server may say so with any reply."""
-    head = HEAD + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
-    said_ = role() + text("Yes.") + finish() + DONE
-    home.engine.play(Raw(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(said_), said_)))
-    assert (await home.ask(stream=True)).text == "Yes."
-
-
 async def test_an_interim_heads_headers_are_not_the_replys(home: House) -> None:
     """What a 103 says of itself does not frame the reply."""
     early = b"HTTP/1.1 103 Early\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -149,11 +135,8 @@ ENDLESS: dict[str, tuple[tuple[Step, ...], str]] = {
     "text": (tuple([Say(text(SAYS))] * 20), OVER),
     "short deltas": (tuple([Say(text("x") * 100)] * 5), OVER),
     "thoughts in the field": (tuple([Say(thought(SAYS))] * 20), OVER),
-    "thoughts in a tag": ((Say(text("<think>")), *[Say(text(SAYS))] * 20), OVER),
     "comments": (tuple([Say(b": ping\n\n" * 1000)] * 10), OVER),
-    "empty deltas": (tuple([Say(text("") * 10)] * 80), OVER),
     "usage": (tuple([Say(usage(1) * 10)] * 80), OVER),
-    "roles": (tuple([Say(role() * 10)] * 80), OVER),
     "calls": (tuple([Say(chunk({"tool_calls": [{"index": n, "function": {"name": "web_search"}}]})) for n in range(20)]), OVER),
     "arguments": (
         (
@@ -194,13 +177,6 @@ async def test_a_whole_body_over_its_budget_is_given_up_at_once(
     bounded.engine.play(*steps)
     answer = await bounded.ask(stream=False)
     assert (answer.status, answer.error["code"]) == (502, OVER)
-
-
-async def test_a_head_that_comes_a_byte_at_a_time_runs_into_the_deadline(bounded: House) -> None:
-    fresh(bounded)
-    bounded.engine.play(*[Raw(bytes([b])) if b else Wait(0.01) for byte in HEAD * 4 for b in (byte, 0)])
-    answer = await bounded.ask(stream=True)
-    assert (answer.status, answer.error["code"]) == (504, "first_token_timeout")
 
 
 class Recorded:
@@ -247,48 +223,10 @@ async def test_a_body_that_nobody_takes_yet_stops_the_reading() -> None:
     assert await whole == b"xy"
 
 
-class Fussy:
-    """A sink that raises."""
-
-    def __init__(self, at: str) -> None:
-        self._at = at
-        self.ended: list[str] = []
-
-    def data(self, data: bytes) -> None:
-        if self._at == "data":
-            raise RecursionError
-
-    def end(self, error: Exception | None) -> None:
-        at, self._at = self._at, ""
-        if at == "end":
-            raise RecursionError
-        self.ended.append(getattr(error, "code", ""))
-
-
-@pytest.mark.parametrize("at", ["data", "end"])
-@pytest.mark.parametrize("length", [2, 9], ids=["whole", "cut"])
-async def test_a_sink_that_raises_hears_of_an_end_with_an_error(at: str, length: int) -> None:
-    """A reply of which something was lost is never told as a clean one, and never left open."""
-    batch = IOBatch()
-    engine_reply, sink, transport = EngineReply(batch), Fussy(at), Recorded()
-    engine_reply.connection_made(transport)  # type: ignore[arg-type]
-    head = engine_reply.send(b"GET")
-    engine_reply.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length)
-    await head
-    engine_reply.set_body_consumer(sink)
-    engine_reply.data_received(b"ok")
-    batch.work()
-    engine_reply.connection_lost(None)
-    assert sink.ended == ["upstream_malformed"] if at == "data" or length == 2 else ["upstream_truncated"]
-    assert transport.aborted or at == "end"
-
-
 SECRET = "the prompt was /home/annie/secret on 10.1.2.3"
 WORDS: dict[str, tuple[Step, ...]] = {
     "401": status(401, {"error": {"message": SECRET, "code": SECRET}}),
-    "403": status(403, {"error": {"message": SECRET}}),
     "404": status(404, {"error": {"message": SECRET}}),
-    "407": status(407, {"error": {"message": SECRET}}),
     "429": status(429, {"error": {"message": SECRET}}),
     "500": status(500, {"error": {"message": SECRET, "type": "InternalServerError"}}),
     "500 in HTML": status(500, f"<html>{SECRET}".encode(), "text/html"),
@@ -296,7 +234,6 @@ WORDS: dict[str, tuple[Step, ...]] = {
     "302": (Head(302, more=(("location", SECRET),), framing="length"),),
     "an error in the stream": (Head(), Say(event({"error": {"message": SECRET}}))),
     "a 500 in the stream": (Head(), Say(event({"error": {"message": SECRET, "code": 500}}))),
-    "a bare error in the stream": (Head(), Say(event({"error": SECRET}))),
     "an error after text": (Head(), Say(text("One")), Wait(0.02), Say(event({"error": {"message": SECRET}}))),
     "a 400 after text": (Head(), Say(text("One")), Wait(0.02), Say(event({"error": {"message": SECRET, "code": 400}}))),
     "an error with status 200": status(200, {"error": {"message": SECRET}}),
