@@ -35,11 +35,11 @@ from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBrok
 from app.proxy.deadlines import ClientGone
 from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
-from app.stream.clocks import Clocks
 from app.stream.conduct import held_characters
 from app.stream.encode import ReplyHead
 from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
+from app.telemetry.clocks import Clocks
 from deploy.engine.dialects import DIALECTS
 from gates.reply.events import Usage
 

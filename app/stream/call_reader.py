@@ -17,7 +17,7 @@ from app.stream.schema import Tools
 
 MAX_CALL_CHARS = 1 << 20
 """Longest text of one call; as much as one event may hold (MAX_EVENT_BYTES)."""
-_OPENERS = re.compile(r"\A(?:<[|\uff5c]?[\w:]{1,64}[|\uff5c]?>\s{0,4}){1,4}(?=[\w{\[])")
+_OPENERS = re.compile(r"\A(?:```\w*\s*|(?:<[|\uff5c]?[\w:|]{1,64}[|\uff5c]?>\s{0,4}){1,4})(?=[\w{\[])")
 """Further markers behind the one that began a call: InternLM's <|action_start|><|plugin|>, Hunyuan's <tool_calls><tool_call>."""
 _NAME = re.compile(r"[^\s<>{}\[\]()\"']{1,128}")
 """A function's: as long as requests may declare."""
@@ -27,6 +27,8 @@ ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input", "tool_inp
 """Names under which models write a call's name and its arguments."""
 _NESTED = ("function", "tool_calls", "function_call", "tool_call", "calls")
 _WRAPPED_DEPTH = 4
+_PLAIN = {"name", "arguments", "parameters", "id", "type", "thought", "role", "content", *_NESTED}
+"""Keys of calls, and of what holds nothing but calls."""
 
 
 class Call(NamedTuple):
@@ -54,26 +56,29 @@ def _is_sound(call: Call) -> bool:
     )
 
 
-def declared_calls(text: str, tools: Tools, own_keys: tuple[str, ...]) -> list[Call]:
+def declared_calls(text: str, tools: Tools, own_keys: tuple[str, ...]) -> list[Call] | None:
     """Calls in JSON without a marker: an object that names a declared tool beside an object of arguments, wherever it stands.
 
     own_keys: an object of nothing but a name and arguments under one of these keys is a call, whatever tool it names.
+    None: there are none; []: what is no JSON, or not yet, began as one.
     """
     found = [call for value in _values(text) for call in _calls_within(value, tools, 0)]
     if not found and own_keys:
-        found = [call for value in _values(text) if (call := _plain_call(value, own_keys)) is not None]
-    return [call for call in found if kind_of(call.arguments) == "object"]
-
-
-def names_declared(text: str, tools: Tools) -> bool:
-    """Whether calls that were cut off name a declared tool."""
-    return any(found[found.lastindex or 0] in tools for found in _NAMED.finditer(text))
+        found = [call for value in _values(text) for call in _plain_calls(value, own_keys, 0)]
+    found = [call for call in found if kind_of(call.arguments) == "object"]
+    begun = None if kind_of(text) else _CALL_BEGUN.match(text)
+    is_named = not kind_of(text) and any(one[one.lastindex or 0] in tools for one in _NAMED.finditer(text))
+    return found or ([] if is_named or (begun is not None and begun[1] in own_keys) else None)
 
 
 _NAMED = re.compile(
     r'<function=([\w.-]{{1,128}})|\A\[\s*([\w.]{{1,128}})\(|"(?:{})"\s*:\s*"([^"\\]{{1,128}})"'.format(
         "|".join(NAME_KEYS)
     )
+)
+_CALL_BEGUN = re.compile(
+    r'[\s\[]*\{\s*(?:"(?:id|type|thought|tool_call_id)"\s*:\s*"[^"]*"\s*,\s*|"(?:\w{4,8}_)?(?:calls?|function)"\s*:\s*[\[\s]*\{\s*)*'
+    r'"(?:name|tool_name)"\s*:\s*"[^"]*"\s*,\s*"(\w+)"\s*:\s*["{]'
 )
 _FIRST_ARGUMENTS = re.compile(r'"(?:{})"\s*:\s*(?=\{{)'.format("|".join(ARGUMENT_KEYS)))
 
@@ -168,9 +173,14 @@ def _calls_within(raw: bytes, tools: Tools | None, depth: int) -> Iterator[Call]
     elif tools and len(fields) == 1 and (name := next(iter(fields))) in tools:  # {"f": {"x": 1}}
         yield Call(name, bytes(fields[name]).decode(errors="replace").strip())
     elif depth < _WRAPPED_DEPTH:
-        for key in _NESTED:
-            for value in _values(bytes(fields[key]).decode(errors="replace")) if key in fields else ():
-                yield from _calls_within(value, tools, depth + 1)
+        for value in _nested(fields):
+            yield from _calls_within(value, tools, depth + 1)
+
+
+def _nested(fields: dict[str, msgspec.Raw]) -> Iterator[bytes]:
+    """The objects under the keys that hold calls."""
+    for key in _NESTED:
+        yield from _values(bytes(fields[key]).decode(errors="replace")) if key in fields else ()
 
 
 def _is_declaration(fields: dict[str, msgspec.Raw]) -> bool:
@@ -179,13 +189,17 @@ def _is_declaration(fields: dict[str, msgspec.Raw]) -> bool:
     return "description" in fields or (schema is not None and _text_of(schema.get("type")) == "object")
 
 
-def _plain_call(raw: bytes, keys: tuple[str, ...]) -> Call | None:
-    """An object that has a name and arguments, and nothing that a call has not."""
+def _plain_calls(raw: bytes, keys: tuple[str, ...], depth: int) -> Iterator[Call]:
+    """The call that an object is which has nothing that a call has not; or those in one that has nothing but calls."""
     fields = _object(raw)
-    known = {"name", "arguments", "parameters", "id", "type", "function"}
-    if fields is None or not set(fields) <= known or set(keys).isdisjoint(fields) or _is_declaration(fields):
-        return None
-    return _call(fields, None)
+    if fields is None or not set(fields) <= _PLAIN or _is_declaration(fields):
+        return
+    if not set(keys).isdisjoint(fields):
+        call = _call(fields, None)
+        yield from () if call is None else (call,)
+    elif depth < _WRAPPED_DEPTH:
+        for value in _nested(fields):
+            yield from _plain_calls(value, keys, depth + 1)
 
 
 def _json_calls(text: str, word: str, tools: Tools) -> list[Call]:
@@ -199,17 +213,17 @@ def _json_calls(text: str, word: str, tools: Tools) -> list[Call]:
 # Elements: Qwen's <function=NAME><parameter=KEY>VALUE</parameter></function>, with or without <tool_call>; Anthropic's,
 # MiniMax's and DeepSeek V3.2's <invoke name="NAME"><parameter name="KEY">; Llama's <function=NAME>{…}</function>.
 
-_PREFIXED = r"(?:\w{1,32}:|[|\uff5c]DSML[|\uff5c])?"
+_PREFIXED = r"(?:\w{1,32}:|[|\uff5c]\w{2,8}[|\uff5c])?"
 _FUNCTION = re.compile(
     r"<function=\s*([^\s<>]{1,128})\s*>?"
-    rf"|<{_PREFIXED}invoke\s{{1,4}}name\s?=\s?[\"']?([^\"'<>\s]{{1,128}})[\"']?[^<>]{{0,64}}>"
+    rf"|<(?:{_PREFIXED}invoke|function)\s{{1,4}}name\s?=\s?[\"']?([^\"'<>\s]{{1,128}})[\"']?[^<>]{{0,64}}>"
 )
 _FUNCTION_ENDS = re.compile(rf"</function>|(?=<function=)|</{_PREFIXED}invoke>")
 _PARAMETER = re.compile(
     r"<parameter=\s*([^\n<>]{1,256}?)\s*>"
-    rf"|<{_PREFIXED}parameter\s{{1,4}}name\s?=\s?[\"']?([^\"'<>]{{1,256}}?)[\"']?(?:\s[^<>]{{0,64}})?>"
+    rf"|<{_PREFIXED}param(?:eter)?\s{{1,4}}name\s?=\s?[\"']?([^\"'<>]{{1,256}}?)[\"']?(?:\s[^<>]{{0,64}})?>"
 )
-_PARAMETER_ENDS = re.compile(rf"</{_PREFIXED}parameter>|(?=<parameter=)")
+_PARAMETER_ENDS = re.compile(rf"</{_PREFIXED}param(?:eter)?>|(?=<parameter=)")
 
 
 def _elements(text: str, begins: re.Pattern[str], ends: re.Pattern[str]) -> Iterator[tuple[str, str]]:
@@ -254,8 +268,8 @@ def _element_calls(text: str, word: str, tools: Tools) -> list[Call]:
 # GLM's NAME<arg_key>k</arg_key><arg_value>v</arg_value>.
 
 _ARG, _ARG_ENDS = (
-    re.compile(r"<(?:longcat_)?arg_(key|value)(?::\w{1,32})?>"),
-    re.compile(r"</(?:longcat_)?arg_(?:key|value)(?::\w{1,32})?>"),
+    re.compile(r"<(?:longcat_|ifm\|)?arg_(key|value)(?::\w{1,32})?>"),
+    re.compile(r"</(?:longcat_|ifm\|)?arg_(?:key|value)(?::\w{1,32})?>"),
 )
 _BARE_NAME = re.compile(r"([\w.:/-]{1,128})(?:<tool_sep(?::\w{1,32})?>)?")
 

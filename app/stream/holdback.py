@@ -141,7 +141,8 @@ class HoldBack:
         self._joined(self.joiner.flush())
         self._flush_withheld()
         self._take_back(always=True)
-        self._is_filtered, self._opened = True, False
+        self._is_filtered = self.told_apart = True
+        self._opened = False
         self._guard_again()
 
     def _guard_again(self) -> None:

@@ -12,15 +12,16 @@ The engine's two fields are one text with a seam (`SEAMS`) between them, which m
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from string import ascii_letters
 
 from msgspec import Struct
 
-from app.stream.call_reader import Call, cut_call, declared_calls, names_declared, python_calls, read_calls
+from app.stream.call_reader import Call, cut_call, declared_calls, python_calls, read_calls
 from app.stream.holdback import CUT, HoldBack
 from app.stream.joiner import RUN
 from app.stream.json_value import NotJSON, ValueScanner
 from app.stream.schema import Tools
-from gates.contracts.markers import MAX_TAG, SEAMS, START, Marker, find, is_half, match, may_become
+from gates.contracts.markers import HEADS, MAX_TAG, SEAMS, START, Marker, find, is_half, match, may_become
 from gates.reply.events import CallArguments, CallStart, Event, Finish, Text, Thought
 
 REASONING, CONTENT = SEAMS[0], SEAMS[1]
@@ -62,14 +63,21 @@ _PREFIX_BEGUN = re.compile(
 _RUN = re.compile(rf"(`{{1,{MAX_RUN}}}|~{{1,{MAX_RUN}}})[ \t]{{0,{HOLD}}}")
 _PYTHON = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
 _PYTHON_BEGUN = re.compile(r"\[\s*(?:[A-Za-z_][\w.]{0,128})?")
-_FIRST_KEY = re.compile(r'(?:\[\s*)?\{\s*"(?:name|arguments|type|id|function)"')
-_FIRST_KEY_BEGUN = re.compile(r'\[\s*|(?:\[\s*)?\{\s*(?:"[a-z]{0,9})?')
+_FIRST_KEY = re.compile(r'(?:\[\s*)?\{\s*"(?:name|arguments|type|id|thought|(?:\w{4,8}_)?calls?|function)"')
+_FIRST_KEY_BEGUN = re.compile(r'\[\s*|(?:\[\s*)?\{\s*(?:"[a-z_]{0,14})?')
 """What a call without a marker begins with, where the request declared no tools."""
-_THINKERS = ("think", "thought", "reason", "reasoning", "analysis", "thinking", "commentary")
+_HEAD_LETTERS = "> \t" + "".join(head[0] for head in HEADS)
+_NAME_LINE = re.compile(
+    r"(>>>)?([\w.-]{1,128})[ \t]{0,16}(?:\n(?:<[|conte>]{0,10})?(?:\{\s{0,64}(?:[\"}])?)?)?|>{1,3}\Z"
+)
+"""A tool's name alone on the line above its arguments, as GLM-4 and functionary write it."""
+_THINKERS = (
+    "think", "thought", "reason", "reasoning", "analysis", "thinking", "commentary", "to=self", "assistant/think"
+)  # fmt: skip
 _OTHERS = ("user", "system", "tool", "developer", "observation", "human")
 _ROLE = re.compile(
-    rf"\s{{0,2}}((?:assistant|{'|'.join(_OTHERS)})(?=[{SEAMS}])|[\w-]{{1,32}}(?:[{SEAMS}][\w-]{{1,32}})?(?![{SEAMS}]))"
-    r"[ \t]*(?=[^\w-])\n?"
+    rf"\s{{0,2}}((?:assistant|{'|'.join(_OTHERS)})(?=[{SEAMS}])|[\w/-]{{1,32}}(?:[{SEAMS}][\w-]{{1,32}})?(?![{SEAMS}]))"
+    r"[ \t]*(?=[^\w/-])\n?"
 )
 _HEADER = re.compile(
     rf"([\s\S]{{0,{MAX_HEADER}}}?)<[{SEAMS}]?[|\uff5c](?:"
@@ -77,8 +85,9 @@ _HEADER = re.compile(
     + f")[|\uff5c][{SEAMS}]?>"
 )
 """The text between a header's token and its message, and the token that ends it."""
-_RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]{1,128})")
-_RESUMES = ("<|start|>", "<|begin|>")
+_RECIPIENT = re.compile(r"to=(?:functions\.)?(?!(?:assistant|user|self|commentary)\b)([\w.-]{1,128})")
+_RESUMES = ("<|start|>", "<|begin|>", "<|message_model|>")
+_RESUMED = ("end", "end_message", "eom")  # ends of a message that another may follow
 OWN_JSON, OWN_PYTHON = frozenset({"llama"}), frozenset({"pythonic", "llama"})
 """Formats whose calls are JSON or Python's lists without a marker."""
 
@@ -107,6 +116,7 @@ class _Region:
 
     def __init__(self, marker: Marker, inside: str) -> None:
         self.marker = marker
+        self.is_result = marker.kind == "result"
         self.inside = inside  # the field or thought that it began in: "" for speech
         self.body: list[str] = []
         self.mode = "start"
@@ -114,20 +124,13 @@ class _Region:
         self.is_structured = False
         self.scanner = ValueScanner()
 
-    @property
-    def is_result(self) -> bool:
-        return self.marker.kind == "result"
-
     def next_value(self, mode: str) -> None:
         """A body begins."""
         self.body, self.mode, self.scanner = [], mode, ValueScanner()
 
 
 class _Candidate:
-    """JSON without a marker, alone on its lines or in a fence, that may be a call.
-
-    text: all that is held. mode: lead, value, behind, or closed (the fence is; what follows it decides).
-    """
+    """JSON without a marker that may be a call. text: all that is held. mode: lead, value, behind, or closed (as its fence is)."""
 
     def __init__(self, text: str, fence: str, is_python: bool = False) -> None:
         self.text = [text] if text else []
@@ -136,7 +139,7 @@ class _Candidate:
         self.mode = "lead" if fence else "value"
         self.scanner = ValueScanner(loose=is_python)
         self.value: list[str] = []
-        self.calls: list[Call] = []
+        self.calls: list[Call] | None = None  # empty: it began as one, and cannot be read
 
 
 class Parser:
@@ -145,6 +148,9 @@ class Parser:
     def __init__(self, rules: Rules, hold: HoldBack) -> None:
         self.hold = hold
         self._rules = rules
+        self._letters = _HEAD_LETTERS + (
+            ascii_letters if rules.tools else ""
+        )  # with what words begin that mark what follows
         self._buf = ""  # not decided yet
         self._at = 0  # in `_buf`
         self._final = False  # nothing follows `_buf`
@@ -160,6 +166,7 @@ class Parser:
         self._not_before = 0  # up to here in `_buf` no JSON is a candidate
         self._json_was_read = False
         self._is_wrapped = False
+        self._is_opened = False  # the reasoning field began a thought and did not end it
         self._resumes = False
         self._region: _Region | None = None
         self._candidate: _Candidate | None = None
@@ -297,7 +304,7 @@ class Parser:
         if (tail := text[at + 1 :]) and not tail.isspace():
             self._line = False
         self._before = (self._before + text)[-8:]
-        if self._state == "thought" or self._in_reasoning:
+        if self._state == "thought" or self._field == REASONING:
             self._think(text)
         else:
             if not text.isspace():  # an answer follows the thought, so that no call in it was meant
@@ -311,12 +318,58 @@ class Parser:
 
     def _lex(self) -> None:
         """Text and thoughts: literal up to the next thing of interest, and that by its kind."""
+        if self._line and self._buf[self._at] in self._letters and (end := self._head(self._at)):
+            self._at = end
+            return
         found = _STOP.search(self._buf, self._at)
         stop = len(self._buf) if found is None else found.start()
         self._say(self._buf[self._at : stop])
         self._at = stop
         if found is not None:
             self._at = self._at_stop(found[0], stop)
+
+    def _head(self, at: int) -> int:
+        """Where the words end that stand at the beginning of this line and mark what follows; 0: there are none."""
+        buf, is_thought = self._buf, self._state == "thought"
+        if self._field == REASONING or self._fence or (is_thought and self._kind != "prose"):
+            return 0
+        is_call = self._rules.finds_calls and not (self._rules.json or is_thought)
+        start = at + len(buf[at : at + 16]) - len(buf[at : at + 16].lstrip(" \t"))
+        for head, kind in HEADS.items():
+            rest = buf[start : start + len(head)]
+            if head.startswith(rest) and (
+                is_call if kind == "call" else is_thought if kind == "answer" else self.hold.is_blank
+            ):
+                self._wait_if(rest != head)
+                if rest == head:
+                    end = start + len(head.rstrip("[{").removesuffix("```json\n"))
+                    return self._begin_head(kind, at, end)
+        # A tool's name above its arguments. At the beginning of a reply one with `_` is a name even if nothing declares it.
+        found, tools = _NAME_LINE.match(buf, start), self._rules.tools
+        is_whole = found is not None and found[0][-1] in '"}'
+        if found is None or not (is_call and (is_whole or found.end() == len(buf))):
+            return 0
+        name = found[2] or ""
+        is_known = name in tools if is_whole else f"\n{name}" in "\n".join(("", *tools))
+        may_be_new = tools and name[:1].islower() and name == name.lower() and ("_" in name or not is_whole)
+        is_name = not name or found[1] or is_known or (may_be_new and self.hold.is_blank)
+        if is_name and not (is_whole or self._final):
+            raise _Undecided
+        opening = Marker("call", False, "head", name)
+        return self._begin_call(opening, at, buf.index("{", start)) if is_name and is_whole else 0
+
+    def _begin_head(self, kind: str, at: int, end: int) -> int:
+        if kind == "call":
+            return self._begin_call(Marker("call", False, "head"), at, end)
+        if kind == "header":
+            is_header = _HEADER.match(self._buf, at) is not None
+            self._wait_if(not is_header and len(self._buf) - at < MAX_HEADER)
+            return self._header("channel", at, at) if is_header else 0
+        if kind == "answer":
+            self._end_thought()
+            return end
+        self._rest = [self._buf[at:end]]  # if no answer follows, it was none
+        return self._begin_thought(kind, end)
 
     def _at_stop(self, char: str, at: int) -> int:
         """Where what stands here ends."""
@@ -485,7 +538,7 @@ class Parser:
             self._end_thought()
             return end
         if kind == "role" or (kind == "turn" and (not is_message or marker.name == "return")):
-            return self._end_reply(end, marker.name == "end")
+            return self._end_reply(end, marker.name in _RESUMED)
         if is_message and kind in ("turn", "header"):
             self._end_thought()
             return end if kind == "turn" else at
@@ -501,6 +554,7 @@ class Parser:
         if is_call and opens:
             return self._open_call(marker, at, end)
         if kind in ("part", "weak_call") or (self._in_reasoning and kind != "header"):
+            self._is_opened = opens if kind == "think" else self._is_opened
             return self._literal(at, end)
         if kind == "wrapper":
             opens = opens and self._line and self.hold.told_apart
@@ -512,7 +566,8 @@ class Parser:
             return self._gone(end)
         begins_thought = kind == "think" and opens
         if self._is_mentioned(end):
-            return self._doubt(marker, at, end) if begins_thought else self._literal(at, end)
+            is_pair = begins_thought or (kind == "result" and opens)
+            return self._doubt(marker, at, end) if is_pair else self._literal(at, end)
         if begins_thought:
             return self._begin_thought("tag", end)
         if kind == "think":
@@ -523,7 +578,7 @@ class Parser:
             return self._header(marker.name, at, end)
         elif kind == "role" or (kind == "turn" and marker.name not in ("call", "/s")):
             if kind == "role" or not self.hold.is_blank:
-                return self._end_reply(end, marker.name == "end")
+                return self._end_reply(end, marker.name in _RESUMED)
         elif marker.name == "/s":
             behind = self._buf[end : end + HOLD]
             self._wait_if(not behind.strip() and len(behind) < HOLD)
@@ -578,10 +633,11 @@ class Parser:
         """Only a message's header brings the reply back (gpt-oss ends each of its messages)."""
         at = self._buf.find("<", self._at) if self._resumes else -1
         self._at = len(self._buf) if at < 0 else at
-        begun = self._buf[self._at : self._at + len(_RESUMES[0])]
-        if begun in _RESUMES:
-            self._state = "text"
-        elif begun:
+        if self._buf.startswith(_RESUMES, self._at):
+            if self._is_opened:  # the thought that the reasoning field began ended here
+                self.hold.orphan()
+            self._state, self._is_opened = "text", False
+        elif begun := self._buf[self._at :]:
             self._wait_if(any(one.startswith(begun) for one in _RESUMES))
             self._at += 1
 
@@ -603,7 +659,7 @@ class Parser:
             if element in ("response", "message", "", "think"):
                 return self._message(element, at, end)
             return self._begin_call(Marker("result", False, "open"), at, end)
-        if (tool := _RECIPIENT.search(said)) and "assistant" not in tool[1]:
+        if tool := _RECIPIENT.search(said):
             return self._begin_call(Marker("call", False, "message", tool[1]), at, end)
         words = re.split(r"[\s|<>]+", f"{name if name != 'start' else ''} {said.lower()}")
         known = ("final", *_THINKERS, *_OTHERS)
@@ -648,7 +704,9 @@ class Parser:
         if is_inside and marker.kind == "call" and not is_structured:
             is_structured = self._has_prefix(body) > 0
         is_alone = char not in "{[<" and "\n\n" in buf[end:body]
-        is_element = marker.kind == "weak_call" and char not in "{["
+        is_element = (marker.kind == "weak_call" and char not in "{[") or (
+            marker.name == "named" and char != "<"
+        )
         if is_alone or is_element or (is_inside and not is_structured):
             return self._literal(at, end)
         if char not in "{[<" and not is_inside:
@@ -761,7 +819,7 @@ class Parser:
                 return
             if marker.kind == "call" and not marker.closes:
                 self._keep(end)
-                region.marker = marker
+                region.marker, region.is_result = marker, False
                 return region.next_value("start")
         if region.is_json and (buf[at] == "{" or (buf[at] == "[" and found is None)):
             return region.next_value("json")
@@ -853,9 +911,11 @@ class Parser:
 
     def _end_fence(self, one: _Candidate, char: str, at: int) -> None:
         buf = self._buf
-        run = _RUN.match(buf, at) if one.calls and char == one.fence[0] else None
+        run = _RUN.match(buf, at) if one.calls is not None and char == one.fence[0] else None
         self._wait_if(run is not None and run.end() == len(buf) and len(buf) - at < MAX_TAG)
-        if run is None or len(run[1]) < len(one.fence) or buf[run.end() : run.end() + 1] not in ("", "\n"):
+        behind = at if run is None or len(run[1]) < len(one.fence) else run.end()
+        is_end = behind > at and (buf[behind : behind + 1] in ("", "\n") or self._may_follow_call(behind))
+        if run is None or not is_end:
             return self._release(one, at)
         self._hold_back(one, run.end())
         one.mode = "closed"
@@ -870,38 +930,39 @@ class Parser:
         if not one.scanner.done:
             return
         found = self._calls_in(one)
-        if not found:
+        if found is None:
             return self._release(one, end)
-        one.calls += found
+        one.calls = [*(one.calls or ()), *found]
         one.mode = "lead" if one.fence else "behind"
 
-    def _calls_in(self, one: _Candidate) -> list[Call]:
+    def _calls_in(self, one: _Candidate) -> list[Call] | None:
         text, tools = "".join(one.value).translate(_NO_SEAMS), self._rules.tools
         if one.is_python:
-            return python_calls(text, "", tools)
+            return python_calls(text, "", tools) or None
         own = ("arguments", "parameters") if self._rules.format in OWN_JSON else ("arguments",)
         return declared_calls(text, tools, own if not one.fence or self.hold.is_blank else ())
 
     def _may_follow_call(self, at: int) -> bool:
         """Whether a marker stands here that may follow a call."""
         found = self._marker(at) if self._buf[at] in START else None
-        return found is not None and (found[0].kind in ("turn", "role", "header") or found[0].closes)
+        return found is not None and (found[0].kind in ("turn", "role", "header", "token") or found[0].closes)
 
     def _end_candidate(self, one: _Candidate) -> None:
         """Nothing followed: these were calls."""
         self._candidate, self._state = None, "text"
-        self._hand_on(one.calls)
+        self._hand_on(one.calls or [])
+        if not one.calls:
+            self.hold.drop("invalid")
         self._gone(0)
 
     def _unfinished_candidate(self, one: _Candidate) -> None:
         """The reply ended inside it: a value that only lacks its brackets is whole."""
         if one.mode == "value":
             found = self._calls_in(one)
-            if not found and names_declared("".join(one.value), self._rules.tools):
-                self._candidate, self._state = None, "text"
-                return self.hold.drop("invalid")
-            one.calls = [*one.calls, *found] if found else []
-        if one.calls:
+            if found is None and one.is_python:
+                found = []
+            one.calls = found and [*(one.calls or ()), *found]
+        if one.calls is not None:
             self._end_candidate(one)
         else:
             self._release(one, self._at)

@@ -10,16 +10,10 @@ import unicodedata
 from contextlib import suppress
 
 LEFT_OUT = {
-    "LATIN": "(A code example is left out.)",
-    "CJK": "（此处省略一段代码。）",
-    "HIRAGANA": "（コード例は省略します。）",
-    "KATAKANA": "（コード例は省略します。）",
-    "HANGUL": "(코드 예제는 생략합니다.)",
-    "CYRILLIC": "(Пример кода пропущен.)",
-    "ARABIC": "(حُذف مثال برمجي.)",
-    "DEVANAGARI": "(कोड का उदाहरण छोड़ा गया है।)",
-    "KANNADA": "(ಕೋಡ್ ಉದಾಹರಣೆಯನ್ನು ಬಿಡಲಾಗಿದೆ.)",
-}
+    "LATIN": "(A code example is left out.)", "CJK": "（此处省略一段代码。）", "HIRAGANA": "（コード例は省略します。）",
+    "KATAKANA": "（コード例は省略します。）", "HANGUL": "(코드 예제는 생략합니다.)", "CYRILLIC": "(Пример кода пропущен.)",
+    "ARABIC": "(حُذف مثال برمجي.)", "DEVANAGARI": "(कोड का उदाहरण छोड़ा गया है।)", "KANNADA": "(ಕೋಡ್ ಉದಾಹರಣೆಯನ್ನು ಬಿಡಲಾಗಿದೆ.)",
+}  # fmt: skip
 """What is said in place of a code block, by the script of the text before it."""
 
 FULL_STOPS = {"CJK": "。", "HIRAGANA": "。", "KATAKANA": "。", "DEVANAGARI": "।", "BENGALI": "।"}

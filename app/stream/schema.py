@@ -18,22 +18,16 @@ _UNIONS = ("anyOf", "oneOf", "allOf")
 _TEXT = frozenset({"string"})
 
 
-class Tools:
-    """The functions a request declared, for typing the arguments of calls that arrive as text."""
+class Tools(dict[str, Any]):
+    """The functions a request declared, by name, for typing the arguments of calls that arrive as text."""
 
     def __init__(self, declared: Sequence[Mapping[str, Any]] = ()) -> None:
         functions = [tool["function"] for tool in declared]
-        self._parameters = {function["name"]: function.get("parameters") for function in functions}
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._parameters
-
-    def __bool__(self) -> bool:
-        return bool(self._parameters)
+        super().__init__({function["name"]: function.get("parameters") for function in functions})
 
     def types(self, function: str, argument: str) -> frozenset[str]:
         """JSON types that the schema allows here; without a schema, text is text."""
-        root = self._parameters.get(function)
+        root = self.get(function)
         properties = root.get("properties") if isinstance(root, Mapping) else None
         if not isinstance(properties, Mapping) or argument not in properties:
             return _TEXT

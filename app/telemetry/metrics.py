@@ -18,8 +18,8 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from app.stream.clocks import Clocks
 from app.stream.conduct import CONDUCTS, Conduct
+from app.telemetry.clocks import Clocks
 
 VOICE_BUCKETS = (
     0.02, 0.04, 0.05, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.8,

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from app.stream.clocks import Clocks
+from app.telemetry.clocks import Clocks
 
 KEPT: Final = 2048
 """The number of replies kept per model and engine. One turn in ten seconds fills it in six hours."""

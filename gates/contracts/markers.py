@@ -52,29 +52,30 @@ _LT, _GT = (
 _ENTITY_BEGUN = r"&(?:a(?:m(?:p(?:;(?:a(?:m(?:p;?)?)?)?)?)?)?)?(?:l(?:t)?|g(?:t)?|#[0-9x]{0,8}[0-9a-f]{0,2})?"
 START = "<\uff1c&[\u25c1"
 """What a marker may begin with."""
+_MINIMAX = "<]minimax[>["
 _TURNS = "system|user|assistant|tool|endofturn"
 """Names in `[|name|]`, as EXAONE writes its turns."""
 _RAW = re.compile(
-    rf"(?:{_LT})[^<>\uff1c\uff1e&\n]{{0,{MAX_TAG}}}?\n?(?:(?:{_GT})|(?<==)[\w.:-]{{1,128}}\n)"
+    rf"<\]minimax\[>\[|(?:{_LT})[^<>\uff1c\uff1e&\n]{{0,{MAX_TAG}}}?\n?(?:(?:{_GT})|(?<==)[\w.:-]{{1,128}}\n)"
     rf"|(?:{_LT})\s{{0,4}}function=[\w.:-]{{1,128}}\n"
-    rf"|(?-i:\[/[A-Z_{INVISIBLE}]{{1,64}}\]|\[[A-Z_ {INVISIBLE}]{{1,64}}\](?!\()|\[\|(?:{_TURNS})\|\])|\u25c1[^\u25c1\u25b7\n]{{1,64}}\u25b7",
+    rf"|(?-i:\[/[A-Z_{INVISIBLE}]{{1,64}}\]|\[[A-Z_ {INVISIBLE}]{{1,64}}\](?!\()|\[\|(?:{_TURNS})\|\]|\[unused1[1267]\])|\u25c1[^\u25c1\u25b7\n]{{1,64}}\u25b7",
     re.IGNORECASE,
 )
 _PART = re.compile(
-    rf"(?:{_LT})[^<>\uff1c\uff1e&\n]{{0,{MAX_TAG}}}(?:{_ENTITY_BEGUN}|\n)?|{_ENTITY_BEGUN}"
-    rf"|(?-i:\[[/A-Z_ {INVISIBLE}]{{0,64}}\]?|\[\|[a-z]{{0,9}}\|?)|\u25c1[^\u25c1\u25b7\n]{{0,64}}",
+    rf"<\]minimax\[>|(?:{_LT})[^<>\uff1c\uff1e&\n]{{0,{MAX_TAG}}}(?:{_ENTITY_BEGUN}|\n)?|{_ENTITY_BEGUN}"
+    rf"|(?-i:\[[/A-Z_ {INVISIBLE}]{{0,64}}\]?|\[\|[a-z]{{0,9}}\|?|\[u[nused1267]{{0,7}}\]?)|\u25c1[^\u25c1\u25b7\n]{{0,64}}",
     re.IGNORECASE,
 )
 _TAG = re.compile(
-    r"<\s{0,4}(?P<slash>/?)\s{0,4}(?:\|dsml\|)?(?P<name>[a-z][\w:|-]{0,63})"
+    r"<\s{0,4}(?P<slash>/?)\s{0,4}(?:\|\w{2,8}\|)?(?P<name>[a-z][\w:|-]{0,63})"
     r"(?:=(?P<word>[^<>\s\"'=]{1,128})|\s+(?P<attributes>[\w:.-]+\s{0,2}=[^<>]*?))?\s*(?P<empty>/?)\s*[>\n]",
     re.IGNORECASE,
 )
 _TOKEN = re.compile(r"<(?P<a>\|?)\s{0,2}(?P<slash>/?)(?P<name>[^\s<>|]{1,64})\s{0,2}(?P<b>\|?)>")
-_SQUARE = re.compile(r"\[(?P<slash>/?)(?P<name>[A-Z_ ]{3,64})\]")
+_SQUARE = re.compile(r"\[(?P<slash>/?)(?P<name>[A-Z_ ]{3,64}|unused1[1267])\]")
 _KIMI = re.compile(r"\u25c1(?P<slash>/?)(?P<name>\w{1,64})\u25b7")
 _TAG_BEGUN = re.compile(
-    r"<\s{0,4}/?\s{0,4}(?:\|(?:d(?:s(?:m(?:l\|?)?)?)?)?)?(?P<name>[\w:|-]{0,64})(?P<more>[\s=/].*)?",
+    r"<\s{0,4}/?\s{0,4}(?:\|\w{0,8}\|?)?(?P<name>[\w:|-]{0,64})(?P<more>[\s=/].*)?",
     re.IGNORECASE | re.DOTALL,
 )
 _TOKEN_BEGUN = re.compile(r"<\|\s{0,2}/?[^\s<>|]{0,64}\s{0,2}\|?")
@@ -114,10 +115,10 @@ _NAMES: dict[str, Kind] = {
     "inner_prefix": "think", "inner_suffix": "think", "unused94": "think", "unused95": "think",
     "channel": "header", "start": "header", "message": "header", "constrain": "header", "im_start": "header",
     "open": "header", "close": "header", "start_header_id": "header", "end_header_id": "header", "start_of_turn": "header",
-    "start_of_role": "header", "begin": "header",
+    "start_of_role": "header", "from": "header", "begin": "header",
     "im_end": "turn", "endoftext": "turn", "end_of_text": "turn", "eot_id": "turn", "eom_id": "turn", "eot": "turn",
     "eom": "turn", "end_of_turn": "turn", "end_of_turn_token": "turn", "return": "turn", "eos": "turn", "end": "turn",
-    "endofturn": "turn", "end_of_msg": "turn", "end_of_sentence": "turn", "end_of_message": "turn", "call": "turn", "/s": "turn",
+    "endofturn": "turn", "end_of_msg": "turn", "end_of_sentence": "turn", "end_of_message": "turn", "end_message": "turn", "call": "turn", "/s": "turn",
     "user": "role", "system": "role", "human": "role", "observation": "role", "tool": "role", "ipython": "role",
     "environment": "role", "developer": "role", "user_token": "role", "user_id": "role", "inst": "role",
 }  # fmt: skip
@@ -128,7 +129,15 @@ _WRAPPERS = frozenset({"answer", "final_answer", "response", "output"})
 _SQUARES: dict[str, Kind] = {
     "THINK": "think", "THINKING": "think", "TOOL_CALLS": "call", "TOOL_CALL": "call", "TOOL_REQUEST": "call",
     "END_TOOL_REQUEST": "call", "BEGIN FINAL RESPONSE": "think", "END FINAL RESPONSE": "turn", "TOOL_RESULTS": "result", "TOOL_RESULT": "result", "INST": "role",
+    "unused11": "call", "unused12": "call", "unused16": "think", "unused17": "think",
 }  # fmt: skip
+HEADS = {
+    "functools[{": "call", "Action: ```json\n[": "call", "-> tool/function_call\n[": "call", "function call\n{": "call", "function call<|role_sep|>\n{": "call",
+    "Here is my thought process:": "prose", "Here's my thought process:": "prose", "Here are my reasoning steps:\n": "prose", "/think\n": "message",
+    "Here is my response:": "answer", "Here's my response:": "answer", 
+    "to=self<|message|>": "header", "to=user<|message|>": "header", "to=functions.": "header",
+}  # fmt: skip
+"""Words that mark what follows: calls at the beginning of a line, thoughts and headers at that of a reply, answers behind such a thought."""
 HALVES = (
     "think", "thought", "reasoning", "tool_call", "tool_response", "function_call", "function=",
     "parameter=", "invoke"
@@ -148,10 +157,12 @@ def normalized(raw: str) -> str:
 def read(raw: str) -> Marker | None:
     """The marker that a whole tag is; None for any other tag."""
     text = normalized(raw)
+    if text == _MINIMAX:
+        return Marker("token", False, "minimax")
     if found := _SQUARE.fullmatch(text):
         name, slash = found["name"], bool(found["slash"])
         kind = _SQUARES.get(name)
-        closes = slash or name.startswith(("END", "BEGIN"))
+        closes = slash or name.startswith(("END", "BEGIN")) or name in ("unused12", "unused17")
         return Marker("token" if kind == "role" and slash else kind, closes, name) if kind else None
     if found := _KIMI.fullmatch(text):
         kind = _tag_kind(found["name"])
@@ -177,7 +188,7 @@ def _token(found: re.Match[str]) -> Marker:
     elif words & _THINK:
         kind = "think"
     elif words & _TOOL:
-        kind = "result" if words & _RESULT else "call"
+        kind = "result" if words & _RESULT else "token" if words & {"name", "args", "arguments"} else "call"
     return Marker(kind, closes, name)
 
 
@@ -187,6 +198,8 @@ def _tag(text: str) -> Marker | None:
         return None
     name, slash = found["name"], bool(found["slash"])
     lower, word, attributes = name.lower(), found["word"] or "", found["attributes"] or ""
+    if lower == "function" and (named := _NAME_ATTRIBUTE.search(attributes)):
+        return Marker("call", False, "named", named[1])
     if lower in ("function", "parameter") and word and not slash:
         return Marker("call" if lower == "function" else "part", False, lower, word.strip("\"'"))
     if lower.rpartition(":")[2] == "invoke":
@@ -242,7 +255,7 @@ def may_become(text: str, at: int) -> bool:
     part = re.sub(r"(?<!\A)&(?:amp;){0,2}[^;&]*\Z", "", normalized(found[0]))
     if part[0] != "<":
         return part[0] != "&" or len(part) < 24
-    if _TOKEN_BEGUN.fullmatch(part):
+    if _TOKEN_BEGUN.fullmatch(part) or _MINIMAX.startswith(part):
         return True
     tag = _TAG_BEGUN.fullmatch(part)
     if tag is None:

@@ -102,13 +102,9 @@ def _money_behind(words: Sequence[FoldedWord]) -> list[FoldedWord]:
     """Moves a currency sign behind its number, as it is spoken."""
     out = list(words)
     for i in range(len(out) - 1):
-        if out[i].text in _MONEY and _is_number(out[i + 1]):
+        if out[i].text in _MONEY and re.match(r"-?\d", out[i + 1].text):
             out[i], out[i + 1] = out[i + 1], out[i]
     return out
-
-
-def _is_number(word: FoldedWord) -> bool:
-    return word.text[:1].isdigit() or (word.text[:1] == "-" and word.text[1:2].isdigit())
 
 
 def _whole_dates(words: Sequence[FoldedWord]) -> list[FoldedWord]:

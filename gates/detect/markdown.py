@@ -96,7 +96,7 @@ def _unclosed_markup(text: str) -> Iterator[Span]:
     """Emphasis and code marks, closed or not; the caller drops those that its parser has paired."""
     for pattern, kind, joins in (
         (_STARS, "unclosed", between_words),  # 2**3, f**k
-        (_UNDERSCORES, "unclosed", _never),
+        (_UNDERSCORES, "unclosed", lambda *_: False),
         (_BACKTICKS, "backtick", _between_letters),  # Hawai`i
     ):
         for match in pattern.finditer(text):
@@ -116,10 +116,6 @@ def _between_letters(text: str, start: int, end: int) -> bool:
 def _between_spaces(text: str, start: int, end: int) -> bool:
     """Whether it is an operator, as in 2 ** 3; a backtick is none."""
     return text[start] != "`" and _at(text, start - 1).isspace() and _at(text, end).isspace()
-
-
-def _never(text: str, start: int, end: int) -> bool:
-    return False
 
 
 def _at(text: str, index: int) -> str:
@@ -162,15 +158,13 @@ def _parsed(text: str) -> list[Span]:
             continue
         start, end = starts[token.map[0]], starts[min(token.map[1], len(starts) - 1)]
         if token.type in _BLOCKS and not _is_speech(tokens, i):
-            spans.append((_BLOCKS[token.type], *_trimmed(text, start, end)))
+            body = text[start:end]
+            spans.append(
+                (_BLOCKS[token.type], start + len(body) - len(body.lstrip()), start + len(body.rstrip()))
+            )
         elif token.type == "inline":
             spans += _inline(text, token, start, end)
     return spans
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    body = text[start:end]
-    return start + len(body) - len(body.lstrip()), start + len(body.rstrip())
 
 
 def _is_speech(tokens: Sequence[Token], i: int) -> bool:

@@ -191,15 +191,12 @@ class _NumberParser:
     def read(self, tokens: list[_Token], i: int) -> int:
         """The index after the last token of the number that starts at `i`."""
         j = i
-        while j < len(tokens) and (j == i or self._touches(tokens[j - 1], tokens[j])):
+        while j < len(tokens) and (j == i or self._text[tokens[j - 1].end : tokens[j].start] in _JOINS):
             taken = self._take(tokens, j)
             if not taken:
                 break
             j += taken
         return j
-
-    def _touches(self, left: _Token, right: _Token) -> bool:
-        return self._text[left.end : right.start] in _JOINS
 
     def _take(self, tokens: list[_Token], j: int) -> int:
         """The number of tokens consumed here; 0 if this token begins something else."""

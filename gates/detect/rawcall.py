@@ -27,7 +27,7 @@ _CODE: Final = re.compile(
 _PATTERNS: Final = (
     ("tool_code", re.compile(r"^[ \t]*```+tool_code\b", re.MULTILINE)),
     ("react_call", re.compile(r"^\W{0,8}action\W{0,4}:[^\n]{1,80}\n\W{0,8}action[ _]input\W{0,4}:", re.MULTILINE | re.IGNORECASE)),
-    ("header_call", re.compile(r"(?:assistant|(?:^|assistant|<\|channel\|>)(?:commentary|analysis))\s{1,4}to=functions\.\w", re.MULTILINE)),
+    ("header_call", re.compile(r"(?:assistant|(?:^|assistant|<\|channel\|>)(?:commentary|analysis))\s{1,4}to=functions\.\w|^>>>[\w.-]{1,64}\n\{", re.MULTILINE)),
 )  # fmt: skip
 _ANNOUNCED: Final = (
     r"(?:\b(?:I|we)(?:'ll|'d| will| would| can| could| should| must| need to| have to|['’]m going to)? (?:use|used|call|called|invoke|need)"

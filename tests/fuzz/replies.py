@@ -25,7 +25,7 @@ THOUGHTS = (
     ("◁think▷", "◁/think▷"), ("<seed:think>", "</seed:think>"), ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("<|channel>thought\n", "<channel|>"), ("&lt;think&gt;", "&lt;/think&gt;"), ("<thought>", "</thought>"),
     ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
-    ("<scratch_pad>", "</scratch_pad>"),
+    ("<scratch_pad>", "</scratch_pad>"), ("<|think|>", "<|end|><|begin|>assistant<|content|>"),
 )  # fmt: skip
 CALLS = (
     '<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>',
@@ -46,23 +46,16 @@ CALLS = (
     '<function_calls>\n{name}({key}="{value}")\n</function_calls>',
     '<|START_ACTION|>[{{"tool_call_id": "0", "tool_name": "{name}", "parameters": {arguments}}}]<|END_ACTION|>',
     "<|tool_call:begin|>c1<|tool_call:name|>{name}<|tool_call:args|>{arguments}<|tool_call:end|>",
+    '\n{{"tool_calls": [{{"name": "{name}", "arguments": {arguments}}}]}}\n',
+    '\nfunctools[{{"name": "{name}", "arguments": {arguments}}}]\n',
+    "\n>>>{name}\n{arguments}\n",
+    '\n<function name="{name}"><param name="{key}">{value}</param></function>\n',
 )  # fmt: skip
 PROSE = (
-    "Hi.",
-    " It is four. ",
-    "\n",
-    "\n\n",
-    " **",
-    "- ",
-    "\n1. ",
-    " a < b ",
-    "So [1]: ",
-    "(",
-    ") ",
-    "é🙂 ",
-    "ನಮಸ್ಕಾರ। ",
-    "Yes, ",
-)
+    "Hi.", " It is four. ", "\n", "\n\n", " **", "- ", "\n1. ", " a < b ", "So [1]: ", "(", ") ", "é🙂 ", "ನಮಸ್ಕಾರ। ", "Yes, "
+)  # fmt: skip
+WORDS = ("\n{", "\nfunctools", "\n>>>")
+"""Beginnings of calls that have no marker but words: no call of these begins in reasoning and ends in text."""
 NAMES = (("web_search", "query"), ("run", "command"), ("get_moon", "day"))
 CODE = ("`x`", "`<b>`", "\n```py\nprint(1)\n```\n")
 
@@ -108,7 +101,7 @@ def draw_reply(draw: Draw) -> Reply:
         if secret:
             secrets.append(secret)
         if field == "reasoning_content" and draw.chance(2) and "`" not in text:
-            at = draw.below(len(text) + 1) if secret and not text.startswith("\n{") else len(text)
+            at = draw.below(len(text) + 1) if secret and not text.startswith(WORDS) else len(text)
             pieces.append((field, text[:at]))
             field, text = "content", text[at:]
         elif field == "reasoning_content":

@@ -27,7 +27,7 @@ from app.api.surface import PassThroughSurface, Surface
 from app.config.config import ConfigError, load, parse
 from app.errors.tree import MannersError, RequestError, UpstreamError
 from app.shadow import record
-from app.stream.call_reader import cut_call, declared_calls, names_declared, read_calls
+from app.stream.call_reader import cut_call, declared_calls, read_calls
 from app.stream.json_value import NotJSON, ValueScanner, kind_of
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
@@ -314,9 +314,8 @@ def calls(data: bytes) -> None:
         found = [
             *read_calls(text, "", tools),
             *read_calls(text, "run", tools),
-            *declared_calls(text, tools, ("arguments",)),
+            *(declared_calls(text, tools, ("arguments",)) or ()),
         ]
-        names_declared(text, tools)
         cut = cut_call(text, "", tools)
     assert all(call.name and kind_of(call.arguments) == "object" for call in found)
     assert cut is None or cut.name in tools

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.stream.clocks import Clocks
+from app.telemetry.clocks import Clocks
 from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
 from gates.reply.events import Broken
 from gates.reply.reply import Reply, ReplyCall, first_sentence, read_reply

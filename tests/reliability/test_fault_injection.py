@@ -36,7 +36,7 @@ READING = (
 """What raises here while a reply is read is told as the engine's fault."""
 SERVING = (
     "app.upstream.batching", "app.upstream.client", "app.proxy.exchange", "app.proxy.reply_writer", "app.proxy.deadlines",
-    "app.stream.clocks", "app.stream.encode", "app.api.surface", "app.stream.audit",
+    "app.telemetry.clocks", "app.stream.encode", "app.api.surface", "app.stream.audit",
 )  # fmt: skip
 OURS = {"send", "set_body_consumer", "pause", "resume", "close", "abort"}
 """Methods of the reading modules that the gateway calls on its own account."""

@@ -13,8 +13,8 @@ from app.config.config import ModelConfig, Timeouts
 from app.proxy.context import RequestContext, Trace
 from app.proxy.deadlines import Deadlines
 from app.proxy.reply_writer import StreamWriter
-from app.stream.clocks import Clocks
 from app.stream.encode import ReplyHead
+from app.telemetry.clocks import Clocks
 from app.upstream.batching import IOBatch
 
 

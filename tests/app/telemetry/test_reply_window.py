@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.stream.clocks import Clocks
+from app.telemetry.clocks import Clocks
 from app.telemetry.reply_window import KEPT, ReplyOutcome, ReplyWindow, ended_as, wait_of
 from tests.app.house import House, eventually
 from tests.app.proxy.test_failover import pair

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.stream.clocks import Clocks
 from app.stream.pipeline import Pipeline
+from app.telemetry.clocks import Clocks
 from gates.reply.events import Event
 from tests.app.stream.wire import chunk, event, policy
 
@@ -54,12 +54,12 @@ def test_each_clock_ends_at_its_own_event(
 
 
 def test_the_gap_is_between_visible_pieces_only() -> None:
-    assert watch(chunk("a"), THOUGHT, THOUGHT, chunk("b"), chunk("c")).max_gap == 3
-    assert watch(THOUGHT, THOUGHT, THOUGHT, chunk("a")).max_gap == 0
+    assert watch(chunk("X"), THOUGHT, THOUGHT, chunk("b"), chunk("c")).max_gap == 3
+    assert watch(THOUGHT, THOUGHT, THOUGHT, chunk("X")).max_gap == 0
 
 
 def test_time_per_output_token_spans_the_tokens_after_the_first() -> None:
-    clocks = watch(ROLE, THOUGHT, chunk("a"), chunk("b"), FINISH)
+    clocks = watch(ROLE, THOUGHT, chunk("X"), chunk("b"), FINISH)
     assert clocks.time_per_output_token(5) == pytest.approx((4 - 2) / 4)
     assert clocks.time_per_output_token(1) is None
     assert watch(ROLE).time_per_output_token(5) is None
