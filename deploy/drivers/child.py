@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -58,7 +59,10 @@ class ChildReport(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Child:
-    """A running child, and this process's ends of its pipes. `status` is its server's exit status, if reported."""
+    """A running child as an `EngineRun`, and this process's ends of its pipes. It reports its address once it serves.
+
+    `status` is its server's exit status, if reported.
+    """
 
     process: asyncio.subprocess.Process
     log: LogFile
@@ -86,8 +90,36 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    async def wait(self) -> int:
-        """Wait for the end of it and its children; returns the exit status, -N for signal N."""
+    def argv(self) -> tuple[str, ...]:
+        """The command line from the kernel; () if it is not available, or the child has ended."""
+        try:
+            words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return ()
+        return tuple(word.decode("utf-8", "replace") for word in words[:-1])
+
+    async def reported(self) -> ChildReport:
+        """Wait for the child's report."""
+        # Shielded: a caller's timeout must not cancel a future that others await.
+        return await asyncio.shield(self.report)
+
+    async def address(self) -> str | None:
+        return (await self.reported()).url
+
+    def up(self) -> None:
+        """From now on its output may quote requests."""
+        self.log.requests_flow = True
+
+    async def wait(self) -> RunEnd:
+        status = await self.exit_status()
+        report = self.report.result() if self.report.done() else ChildReport()
+        if report.error is not None:
+            return RunEnd(f"refused to start: {report.error}", refused=True)
+        how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        return RunEnd(f"{how} while {'serving' if self.log.requests_flow else 'loading'}")
+
+    async def exit_status(self) -> int:
+        """Wait for the end of it and its children; the exit status, -N for signal N."""
         status = await self.process.wait()
         await asyncio.wait(self.readers, timeout=OUTPUT_SECONDS)
         return status if self.status is None else self.status
@@ -102,9 +134,16 @@ class Child:
         self.log.close()
 
 
+C = TypeVar("C", bound=Child)
+
+
 async def spawn(
-    program: Sequence[str], arguments: Sequence[str], log: LogFile, environment: Mapping[str, str]
-) -> Child:
+    program: Sequence[str],
+    arguments: Sequence[str],
+    log: LogFile,
+    environment: Mapping[str, str],
+    kind: type[C],
+) -> C:
     """Start a program of ours that takes `--life FD` and `--report FD`. Raises OSError; nothing is left behind."""
     with ExitStack() as childs, ExitStack() as ours:
         ours.callback(log.close)
@@ -125,7 +164,7 @@ async def spawn(
             start_new_session=True,
         )
         ours.pop_all()
-    child = Child(process, log, life, asyncio.get_running_loop().create_future())
+    child = kind(process, log, life, asyncio.get_running_loop().create_future())
     assert process.stdout is not None
     child.readers += [read_report(report, child), spawn_task(log_output(process.stdout, log), "child_output")]
     return child
@@ -168,51 +207,3 @@ async def _next_line(report: socket.socket, held: bytearray) -> ChildReport:
         return msgspec.json.decode(line, type=ChildReport)
     except (ValueError, RecursionError, msgspec.MsgspecError):
         return ChildReport()
-
-
-class ChildRun:
-    """A child process as an `EngineRun`; it reports its address once it serves."""
-
-    def __init__(self, child: Child) -> None:
-        self._child = child
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
-
-    def argv(self) -> tuple[str, ...]:
-        """The command line from the kernel; () if it is not available, or the child has ended."""
-        try:
-            words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return ()
-        return tuple(word.decode("utf-8", "replace") for word in words[:-1])
-
-    async def report(self) -> ChildReport:
-        """Wait for the child's report."""
-        # Shielded: a caller's timeout must not cancel a future that others await.
-        return await asyncio.shield(self._child.report)
-
-    async def address(self) -> str | None:
-        return (await self.report()).url
-
-    def up(self) -> None:
-        """From now on its output may quote requests."""
-        self._child.log.requests_flow = True
-
-    def terminate(self) -> None:
-        self._child.terminate()
-
-    def kill(self) -> None:
-        self._child.kill()
-
-    async def wait(self) -> RunEnd:
-        status = await self._child.wait()
-        report = self._child.report.result() if self._child.report.done() else ChildReport()
-        if report.error is not None:
-            return RunEnd(f"refused to start: {report.error}", refused=True)
-        how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
-        return RunEnd(f"{how} while {'serving' if self._child.log.requests_flow else 'loading'}")
-
-    def close(self) -> None:
-        self._child.close()

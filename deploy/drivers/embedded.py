@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from deploy.drivers.child import Child, ChildRun, child_environment, spawn
+from deploy.drivers.child import Child, child_environment, spawn
 from deploy.engine.flags import parse_flags
 from deploy.engine.log import LogFile
 from deploy.engine.spec import EngineSpec
@@ -25,7 +25,7 @@ async def spawn_llama(config: Mapping[str, Any], log: LogFile, environ: Mapping[
     text = json.dumps(config)
     log.note(text)
     program = (sys.executable, "-m", "deploy.drivers.llama_child")
-    return await spawn(program, ("--config", text), log, child_environment(environ))
+    return await spawn(program, ("--config", text), log, child_environment(environ), Child)
 
 
 class EmbeddedEngine(Engine):
@@ -54,10 +54,10 @@ class EmbeddedEngine(Engine):
 
     async def _spawn(self) -> EngineRun:
         log = self._begin_log()
-        return ChildRun(await spawn_llama(self._config, log, self._environ or os.environ))
+        return await spawn_llama(self._config, log, self._environ or os.environ)
 
     async def describe(self) -> Mapping[str, Any]:
         """Adds the child's command line and its model file; see `Engine.describe`."""
         running = self._run
-        argv = running.argv() if isinstance(running, ChildRun) else ()
+        argv = running.argv() if isinstance(running, Child) else ()
         return {**await super().describe(), "argv": argv, "model_file": self._config.get("model")}

@@ -9,12 +9,13 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final, Unpack
 
 from deploy.drivers import keeper
-from deploy.drivers.child import Child, ChildRun, kept_environment, spawn
+from deploy.drivers.child import Child, kept_environment, spawn
 from deploy.drivers.docker import LOAD_SECONDS, STOP_SECONDS
 from deploy.engine.dialect import Launch
 from deploy.engine.dialects import SILENT, server_args
@@ -56,7 +57,9 @@ class ProcessEngine(Engine):
         log.note(" ".join(words))
         program = (sys.executable, "-I", keeper.__file__)
         env = environment(self._spec, self._environ)
-        return _ServerRun(await spawn(program, ("--", *words), log, env), port)
+        run = await spawn(program, ("--", *words), log, env, _ServerRun)
+        run.port = port
+        return run
 
     async def describe(self) -> Mapping[str, Any]:
         """Adds the server's command line and what it loads; see `Engine.describe`."""
@@ -82,45 +85,44 @@ def environment(spec: EngineSpec, environ: Mapping[str, str]) -> dict[str, str]:
     return kept | ours | (_NO_GPU if spec.gpu == "none" else {}) | dict(spec.env or ())
 
 
-class _ServerRun(ChildRun):
+@dataclass
+class _ServerRun(Child):
     """A server under its keeper, whose process id is that of the whole group."""
 
-    def __init__(self, child: Child, port: int) -> None:
-        super().__init__(child)
-        self._port = port
-        self._fault: RunEnd | None = None
+    port: int = 0
+    fault: RunEnd | None = None
 
     def argv(self) -> tuple[str, ...]:
         words = super().argv()
         return words[words.index("--") + 1 :] if "--" in words else ()
 
     async def address(self) -> str | None:
-        if (await self.report()).pid is None:
+        if (await self.reported()).pid is None:
             return None
         while not await asyncio.to_thread(self._is_settled):
             await asyncio.sleep(LOOK_SECONDS)
-        if self._fault is not None:
+        if self.fault is not None:
             self.kill()
             return None
-        return f"http://{HOST}:{self._port}"
+        return f"http://{HOST}:{self.port}"
 
     def _is_settled(self) -> bool:
-        """Whether the port is listened on; `_fault` if not by the server, or not on loopback only."""
-        listening = listeners(self._port)
+        """Whether the port is listened on; `fault` if not by the server, or not on loopback only."""
+        listening = listeners(self.port)
         if not listening:
             return False
         own = sockets_of(self.pid)
         near = {inode for address, inode in listening if address.is_loopback or address.is_unspecified}
         if any(inode in own and not address.is_loopback for address, inode in listening):
             why = "listens on more than the loopback address, and has no key; its `args` must take {host}"
-            self._fault = RunEnd(why, refused=True)
+            self.fault = RunEnd(why, refused=True)
         elif not near <= own:
-            self._fault = RunEnd(f"its port {self._port} was taken by another process")
-        return bool(near) or self._fault is not None
+            self.fault = RunEnd(f"its port {self.port} was taken by another process")
+        return bool(near) or self.fault is not None
 
     async def wait(self) -> RunEnd:
         end = await super().wait()
-        return self._fault or end
+        return self.fault or end
 
 
 def _free_port() -> int:

@@ -167,7 +167,7 @@ def test_a_load_can_be_stopped(endless: Path, tmp_path: Path) -> None:
         child = await spawn_llama(config, LogFile(tmp_path / "e.log"), os.environ)
         await asyncio.sleep(0.5)
         child.terminate()
-        assert await child.wait() == -signal.SIGTERM
+        assert await child.exit_status() == -signal.SIGTERM
         child.close()
 
     asyncio.run(main())

@@ -15,7 +15,7 @@ import pytest
 
 from deploy.core.errors import StartFailed
 from deploy.drivers import process
-from deploy.drivers.child import spawn
+from deploy.drivers.child import Child, spawn
 from deploy.drivers.process import ProcessEngine, argv, environment, kernel_address
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.log import LogFile
@@ -93,9 +93,9 @@ async def test_a_keeper_that_is_killed_alone_leaves_nobody_whatever_it_has_said(
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     log = LogFile(tmp_path / "log")
-    child = await spawn((sys.executable, "-c", killed), (said and f"{said}\n",), log, os.environ)
+    child = await spawn((sys.executable, "-c", killed), (said and f"{said}\n",), log, os.environ, Child)
     try:
-        assert await asyncio.wait_for(child.wait(), PATIENCE) == -signal.SIGKILL
+        assert await asyncio.wait_for(child.exit_status(), PATIENCE) == -signal.SIGKILL
         (server,) = re.findall(r"^server (\d+)$", (tmp_path / "log").read_text(), re.MULTILINE)
         assert await gone({int(server)})
     finally:
