@@ -13,8 +13,10 @@ connections (`UNREACHABLE`), and probes that fail on an idle engine.
 An illegal pair raises and changes nothing. Times are monotonic seconds.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 FAILURES = 3
 """Consecutive failures, of kinds that no request can cause, that open the breaker."""
@@ -72,12 +74,14 @@ class Breaker:
         return self.state is not BreakerState.CLOSED and now >= self.until
 
 
+_Step = Callable[[Breaker, float], Breaker]
+
+
 def step(breaker: Breaker, event: BreakerEvent, now: float) -> Breaker:
     """The breaker after an event. `now` is in monotonic seconds. Raises IllegalBreakerEvent."""
-    try:
-        after = _TABLE[breaker.state, event]
-    except KeyError:
-        raise IllegalBreakerEvent(f"{event} while {breaker.state}") from None
+    after = _TABLE[event][_COLUMNS.index(breaker.state)]
+    if after is None:
+        raise IllegalBreakerEvent(f"{event} while {breaker.state}")
     return after(breaker, now)
 
 
@@ -122,28 +126,16 @@ def _same(breaker: Breaker, now: float) -> Breaker:
     return breaker
 
 
-_TABLE = {
-    (BreakerState.CLOSED, BreakerEvent.SUCCESS): _clear,
-    (BreakerState.CLOSED, BreakerEvent.FAILURE): _suspect,
-    (BreakerState.CLOSED, BreakerEvent.UNREACHABLE): _count,
-    # Of an idle engine, or of one that streamed a token to a caller while the probe ran.
-    (BreakerState.CLOSED, BreakerEvent.PROBE_PASSED): _clear,
-    (BreakerState.CLOSED, BreakerEvent.PROBE_FAILED): _count,
-    (BreakerState.CLOSED, BreakerEvent.PROBE_CROWDED_OUT): _same,
-    (BreakerState.SUSPECT, BreakerEvent.SUCCESS): _clear,
-    (BreakerState.SUSPECT, BreakerEvent.FAILURE): _same,
-    (BreakerState.SUSPECT, BreakerEvent.UNREACHABLE): _count,
-    (BreakerState.SUSPECT, BreakerEvent.PROBE): _probing,
-    (BreakerState.SUSPECT, BreakerEvent.PROBE_PASSED): _clear,
-    (BreakerState.SUSPECT, BreakerEvent.PROBE_FAILED): _open,
-    (BreakerState.SUSPECT, BreakerEvent.PROBE_CROWDED_OUT): _clear,
-    # Requests that were in progress when it opened still end. A token of one of them counts like a
-    # probe's; a failure adds nothing.
-    (BreakerState.OPEN, BreakerEvent.SUCCESS): _close,
-    (BreakerState.OPEN, BreakerEvent.FAILURE): _same,
-    (BreakerState.OPEN, BreakerEvent.UNREACHABLE): _same,
-    (BreakerState.OPEN, BreakerEvent.PROBE): _wait,
-    (BreakerState.OPEN, BreakerEvent.PROBE_PASSED): _close,
-    (BreakerState.OPEN, BreakerEvent.PROBE_FAILED): _open_longer,
-    (BreakerState.OPEN, BreakerEvent.PROBE_CROWDED_OUT): _wait,
+_COLUMNS: Final = tuple(BreakerState)
+_TABLE: Final[Mapping[BreakerEvent, tuple[_Step | None, _Step, _Step]]] = {
+    # in the columns: while CLOSED, SUSPECT, OPEN
+    BreakerEvent.SUCCESS: (_clear, _clear, _close),
+    BreakerEvent.FAILURE: (_suspect, _same, _same),
+    BreakerEvent.UNREACHABLE: (_count, _count, _same),
+    BreakerEvent.PROBE: (None, _probing, _wait),
+    BreakerEvent.PROBE_PASSED: (_clear, _clear, _close),
+    BreakerEvent.PROBE_FAILED: (_count, _open, _open_longer),
+    BreakerEvent.PROBE_CROWDED_OUT: (_same, _clear, _wait),
 }
+"""While it is open, requests that were in progress still end: a token counts like a probe's, a failure adds nothing. A closed one
+is probed when its engine is idle; no step tells that such a probe begins."""
