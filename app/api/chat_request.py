@@ -3,7 +3,7 @@
 Other fields stay in the body; an engine is sent them only if its dialect lists them. `ignored_fields` names the dropped ones.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -139,6 +139,15 @@ class ThinkingSwitch(Part):
     budget_ms: Annotated[int, Field(ge=1)] | None = None
 
 
+def _shown(message: Message) -> list[ImagePart | AudioPart]:
+    """Its images and sounds. Raises BadField: its role may not have any."""
+    said = message.content if isinstance(message.content, list) else ()
+    shown = [part for part in said if not isinstance(part, TextPart)]
+    if shown and message.role not in ("user", "tool"):
+        raise BadField(f"images and sounds come from users and tools, not from {message.role}", UNSUPPORTED)
+    return shown
+
+
 class ChatRequest(Part):
     """`POST /v1/chat/completions`, checked."""
 
@@ -174,17 +183,9 @@ class ChatRequest(Part):
         """Raises BadField for a `tool_choice` or a medium that cannot be served."""
         declared = [tool.function.name for tool in self.tools or ()]
         choice = read_choice(self.tool_choice, declared, self.parallel_tool_calls)
-        self.__dict__.update(choice=choice, media={SOURCES[part.type] for part in self._shown()})
-
-    def _shown(self) -> Iterator[ImagePart | AudioPart]:
-        for message in self.messages:
-            if isinstance(message.content, list):
-                for part in message.content:
-                    if not isinstance(part, TextPart):
-                        if message.role not in ("user", "tool"):
-                            why = f"images and sounds come from users and tools, not from {message.role}"
-                            raise BadField(why, UNSUPPORTED)
-                        yield part
+        lists = [message for message in self.messages if type(message.content) is list]
+        media = {SOURCES[part.type] for message in lists for part in _shown(message)}
+        self.__dict__.update(choice=choice, media=media)
 
     @property
     def include_usage(self) -> bool:
@@ -194,7 +195,7 @@ class ChatRequest(Part):
     @property
     def media_bytes(self) -> tuple[int, int]:
         """The number of its images and sounds, and their bytes as received."""
-        shown = [*self._shown()]
+        shown = [part for message in self.messages for part in _shown(message)]
         datas = [
             part.image_url.url if isinstance(part, ImagePart) else part.input_audio.data for part in shown
         ]

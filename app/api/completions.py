@@ -40,6 +40,7 @@ from gates.contracts.dialect import Dialect
 from gates.reply.events import Done, Event, Finish, Logprobs, Text, TokenLogprob
 
 _OURS = frozenset({"model", "prompt", "stream", "stream_options", "n"}) | COMPLETIONS.keys()
+_SENT = {dialect: (names | {"prompt"}) - COMPLETIONS.keys() for dialect, names in CONTINUED.items()}
 _json = msgspec.json.Encoder().encode
 MAX_PROMPTS = 16
 """Most prompts of one request."""
@@ -200,15 +201,8 @@ class Completions(Surface):
         return StreamPolicy(ThinkPolicy(engine.thinking != 0, guard, after=guard), None, id_prefix)
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
-        allowed = CONTINUED[engine.dialect] | {"prompt"}
-        return streamed(
-            {
-                name: value
-                for name, value in asked.body.items()
-                if name in allowed and name not in COMPLETIONS
-            },
-            engine,
-        )
+        allowed = _SENT[engine.dialect]
+        return streamed({name: value for name, value in asked.body.items() if name in allowed}, engine)
 
     def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
         """The line goes before the prompt, if that is a text."""

@@ -128,6 +128,12 @@ class MessagesCollector(ItemEncoder):
         super().__init__(head)
         self._blocks: list[tuple[str, list[str], CallStart | None]] = []  # kinds, and texts to be joined
 
+    def texts(self, texts: Sequence[str]) -> bytes:
+        if self._kind != "text" or self._inliner.is_on:
+            return super().texts(texts)
+        self._blocks[-1][1].extend(texts)
+        return b""
+
     def _open(self, kind: str, out: list[bytes], call: CallStart | None = None) -> None:
         self._kind = kind
         self._blocks.append((kind, [], call))

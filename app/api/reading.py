@@ -158,6 +158,8 @@ def refuse_unserved(fields: Mapping[str, Any], why_not: Mapping[str, str], place
 
     Values that ask for nothing pass: null, false, 0, an empty list, and `_SAYS_NOTHING`. `place` goes before a name.
     """
+    if why_not.keys().isdisjoint(fields):
+        return
     for name in why_not.keys() & fields.keys():
         value = fields[name]
         if value and value not in _SAYS_NOTHING and not (name in ("n", "best_of") and value == 1):
