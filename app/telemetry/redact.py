@@ -167,6 +167,9 @@ _INVISIBLE: Final = compiled(
 """Invisible characters, which would hide a number or a key from the patterns. Joiners stay: Kannada and emoji need them."""
 _ANY_AT: Final = compiled(_AT)
 
+_GONE: Final = object()
+"""In place of a number that is left out."""
+
 _ROLES: Final = ("role", "type")
 """Fields of a message whose values are words of the API."""
 
@@ -214,22 +217,16 @@ class Redactor:
             return value
         if isinstance(value, int | float):
             told = self.text(str(value))
-            return value if told == str(value) else told
+            return value if told == str(value) else _GONE if numbers_go else told
         if self._depth >= self._limits.depth:
             return self._drop()
         self._depth += 1
         try:
             if isinstance(value, dict):
-                return {
-                    self.text(key): self._under(key, item, numbers_go)
-                    for key, item in value.items()
-                    if not (numbers_go and self._is_secret_number(item))
-                }
-            return [
-                self._redacted(item, numbers_go)
-                for item in value
-                if not (numbers_go and self._is_secret_number(item))
-            ]
+                pairs = [(self.text(key), self._under(key, item, numbers_go)) for key, item in value.items()]
+                return {key: item for key, item in pairs if item is not _GONE}
+            items = [self._redacted(item, numbers_go) for item in value]
+            return [item for item in items if item is not _GONE]
         finally:
             self._depth -= 1
 
@@ -274,10 +271,6 @@ class Redactor:
             told = self.arguments(item)
             return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
         return self._redacted(item, numbers_go)
-
-    def _is_secret_number(self, item: Any) -> bool:
-        is_number = isinstance(item, int | float) and not isinstance(item, bool)
-        return is_number and self.value(item) != item
 
     def _replaced(self, pattern: _Pattern, found: Any) -> str:
         whole: str = found[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, cast
 
-from deploy.core.flags import flag_value
+from deploy.core.flags import flag_value, kv_types
 from deploy.core.gguf import Value
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.flags import DEFAULTS
@@ -156,8 +156,8 @@ def _llama_need(load: EngineLoad) -> int:
     given, prompts = _number(load.args, "--ctx-size", "-c"), _number(load.args, "--cache-ram", "-cram")
     tokens = int(str(usual["n_ctx"]) if given is None else given) or load.context
     kept = int(max(int(str(usual["cache_ram_mib"])) if prompts is None else prompts, 0)) << 20
-    kinds = (("--cache-type-k", "-ctk"), ("--cache-type-v", "-ctv"))
-    k, v = (_BYTES.get(flag_value(load.args, *names) or "f16", 2) for names in kinds)
+    types = kv_types(load.args)
+    k, v = (_BYTES.get(types.get(part, "f16"), 2) for part in ("K", "V"))
     return int(load.weights * LOAD) + int(tokens * load.kv_values * (k + v)) + kept + LLAMA_OVERHEAD
 
 
