@@ -179,7 +179,6 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--format", required=True, metavar="F", help="hf-bf16, hf-nvfp4, gguf-q4_k_m, gguf-f16, ..."),
         flag("--base-model", metavar="NAME", help="what it was fine-tuned from"),
         flag("--source", type=Path, metavar="DIR", help="the sealed folder that this one was converted from"),
-        flag("--config", type=Path, help=argparse.SUPPRESS),
     )),
     "doctor": CommandSpec("check the host, the images, the models and the configuration", "doctor", (
         _CONFIG,

@@ -90,12 +90,11 @@ def _show(show: Callable[[Said], None] | str, said: Said) -> None:
 
 
 def _follow(client: "GatewayClient", begun: Said, args: argparse.Namespace) -> int:
-    """Show a plan, a started operation, or its progress until the end; the exit code."""
+    """Show a plan, or the progress of a started operation until its end; the exit code."""
     from app.cli.operation_view import OperationProgress, show_plan
 
-    if args.dry_run or args.no_follow:
-        show = show_plan if args.dry_run else lambda operation: print(operation["id"])
-        print(json.dumps(begun, indent=1)) if args.json else show(begun)
+    if args.dry_run:
+        print(json.dumps(begun, indent=1)) if args.json else show_plan(begun)
         return 0
     shown, ended = None if args.json else OperationProgress(begun), begun
     for name, data in client.follow(begun["id"]):
@@ -211,10 +210,7 @@ def _limit_flags(about: str) -> Iterator[Flag]:
 _MODEL = flag("model", metavar="MODEL", help="the public model")
 _REPLICA = (flag("engine", metavar="ENGINE", help="the replica"),)
 _REASON = flag("--reason", required=True, help="why, for the audit")
-_STARTED = (
-    flag("--dry-run", action="store_const", const=1, default=0, help="only show the plan"),
-    flag("--no-follow", action="store_true", help="start it without waiting for its end"),
-)
+_STARTED = (flag("--dry-run", action="store_const", const=1, default=0, help="only show the plan"),)
 _NAME = flag("name", metavar="NAME", help="letters, digits and _.-")
 CLIENT = (
     flag("--config", type=Path, metavar="FILE", help="the gateway's TOML (default: the embedded default)"),

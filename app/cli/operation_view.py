@@ -24,11 +24,7 @@ class OperationProgress:
         self._console = Console(highlight=False)
         self._phase, self._mark = "", GOOD
         self._since = self._start = _time(begun["created"])
-        where = f"{_names(begun['incumbents'])} → [bold]{_names(begun['engines'])}[/]"
-        self._console.print(
-            f"{begun['kind']} [bold]{escape(begun['model'])}[/]: {where}, {begun['strategy'].replace('_', '/')}"
-            f"  [dim]{begun['id']}[/]"
-        )
+        self._console.print(f"{_headline(begun)}  [dim]{begun['id']}[/]")
 
     def step(self, event: dict[str, Any]) -> None:
         """Handle one event of the stream."""
@@ -63,11 +59,16 @@ class OperationProgress:
         )
 
 
+def _headline(operation: dict[str, Any]) -> str:
+    where = f"{_names(operation['incumbents'])} → [bold]{_names(operation['engines'])}[/]"
+    strategy = operation["strategy"].replace("_", "/")
+    return f"{operation['kind']} [bold]{escape(operation['model'])}[/]: {where}, {strategy}"
+
+
 def show_plan(plan: dict[str, Any]) -> None:
     """Show which engines would start and stop, and how much memory would be left."""
     console = Console(highlight=False)
-    console.print(f"{plan['kind']} [bold]{escape(plan['model'])}[/]: {_names(plan['incumbents'])} → "
-                  f"[bold]{_names(plan['engines'])}[/], {plan['strategy'].replace('_', '/')}; nothing is changed yet")  # fmt: skip
+    console.print(f"{_headline(plan)}; nothing is changed yet")
     memory = plan["memory"]
     for title, value in (
         ("starts", ", ".join(plan["starts"])),

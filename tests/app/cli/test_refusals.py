@@ -101,7 +101,16 @@ REFUSED: list[tuple[str, int, str]] = [
     ("reload", 69, "no gateway at"),
     ("status --admin here:8081", 69, "begins with http://"),
 ]
-NO_CONFIG = ("srve", "serve none.gguf", "serve --port", "serve x", "chat", "engine check", "doctor")
+NO_CONFIG = (
+    "gate seal",
+    "srve",
+    "serve none.gguf",
+    "serve --port",
+    "serve x",
+    "chat",
+    "engine check",
+    "doctor",
+)
 
 
 @pytest.fixture(autouse=True)
