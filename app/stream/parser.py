@@ -66,7 +66,8 @@ _PYTHON_BEGUN = re.compile(r"\[\s*(?:[A-Za-z_][\w.]{0,128})?")
 _FIRST_KEY = re.compile(r'(?:\[\s*)?\{\s*"(?:name|arguments|type|id|thought|(?:\w{4,8}_)?calls?|function)"')
 _FIRST_KEY_BEGUN = re.compile(r'\[\s*|(?:\[\s*)?\{\s*(?:"[a-z_]{0,14})?')
 """What a call without a marker begins with, where the request declared no tools."""
-_HEAD_LETTERS = "> \t" + "".join(head[0] for head in HEADS)
+_HEADS = {head[0]: [one for one in HEADS.items() if one[0][0] == head[0]] for head in HEADS}
+_HEAD_LETTERS = "> \t" + "".join(_HEADS)
 _NAME_LINE = re.compile(
     r"(>>>)?([\w.-]{1,128})[ \t]{0,16}(?:\n(?:<[|conte>]{0,10})?(?:\{\s{0,64}(?:[\"}])?)?)?|>{1,3}\Z"
 )
@@ -334,12 +335,13 @@ class Parser:
         if self._field == REASONING or self._fence or (is_thought and self._kind != "prose"):
             return 0
         is_call = self._rules.finds_calls and not (self._rules.json or is_thought)
-        start = at + len(buf[at : at + 16]) - len(buf[at : at + 16].lstrip(" \t"))
-        for head, kind in HEADS.items():
+        lead = buf[at : at + 16]
+        start = at + len(lead) - len(lead.lstrip(" \t"))
+        self._wait_if(start == len(buf))
+        for head, kind in _HEADS.get(buf[start : start + 1], ()):
+            is_known = is_call if kind == "call" else is_thought if kind == "answer" else self.hold.is_blank
             rest = buf[start : start + len(head)]
-            if head.startswith(rest) and (
-                is_call if kind == "call" else is_thought if kind == "answer" else self.hold.is_blank
-            ):
+            if is_known and head.startswith(rest):
                 self._wait_if(rest != head)
                 if rest == head:
                     end = start + len(head.rstrip("[{").removesuffix("```json\n"))
@@ -959,8 +961,7 @@ class Parser:
         """The reply ended inside it: a value that only lacks its brackets is whole."""
         if one.mode == "value":
             found = self._calls_in(one)
-            if found is None and one.is_python:
-                found = []
+            found = [] if found is None and one.is_python else found
             one.calls = found and [*(one.calls or ()), *found]
         if one.calls is not None:
             self._end_candidate(one)
