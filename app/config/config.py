@@ -14,7 +14,6 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 import re2
 from pydantic import (
@@ -33,7 +32,7 @@ from app.stream.schema import UnaskedCalls
 from app.telemetry.redact import compiled
 from deploy.core.errors import PinError, SpecError
 from deploy.engine.dialect import Thinking
-from deploy.engine.spec import NAME, EngineSpec, Kind
+from deploy.engine.spec import NAME, EngineSpec, Kind, url_fault
 from deploy.images.pins import pinned
 from gates.decode.decoder import nearest
 
@@ -259,9 +258,8 @@ class Telemetry(ConfigSection):
     @field_validator("otlp_endpoint")
     @classmethod
     def _is_address(cls, url: str | None) -> str | None:
-        parts = urlsplit(url or "")
-        if url is not None and (parts.scheme not in ("http", "https") or not parts.hostname):
-            raise ValueError(f"telemetry.otlp_endpoint: {url!r} must be http(s)://HOST[:PORT][/PATH]")
+        if url is not None and (fault := url_fault(url)):
+            raise ValueError(f"telemetry.otlp_endpoint: {fault}")
         return url
 
 
