@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Final
 
-from app.engines.identity import manifest_of
 from deploy.engine.spec import EngineSpec
+from gates.artefact.artefact import folder_of, load
+from gates.contracts.errors import ManifestError
 
 COMMON: Final = tuple(
     field.name
@@ -35,18 +37,23 @@ def _difference(first: EngineSpec, other: EngineSpec) -> str | None:
         return f"{bad.name!r} names no artefact, so that its weights cannot be compared"
     if first.artefact == other.artefact:
         return None
-    ours, theirs = manifest_of(first), manifest_of(other)
+    ours, theirs = _root(first.artefact), _root(other.artefact)
     if ours is None or theirs is None:
         bad = first if ours is None else other
         return f"{bad.name!r} has no valid artefact.json beside its weights, so that they cannot be compared"
-    if ours.root != theirs.root:
-        return (
-            f"{other.name!r} has other weights than {first.name!r}: {theirs.root:.19} and not {ours.root:.19}"
-        )
+    if ours != theirs:
+        return f"{other.name!r} has other weights than {first.name!r}: {theirs:.19} and not {ours:.19}"
     suffixes = first.artefact.suffix, other.artefact.suffix
     if first.artefact.name != other.artefact.name and ".gguf" in suffixes:
         return f"{other.name!r} serves {other.artefact.name}, and {first.name!r} {first.artefact.name}"
     return None
+
+
+def _root(artefact: Path) -> str | None:
+    try:
+        return load(folder_of(artefact)).root
+    except (ManifestError, OSError):
+        return None
 
 
 def _shown(value: object) -> str:
