@@ -27,30 +27,15 @@ pytestmark = [
     ),
 ]
 
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Current weather in a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
-TIMER = {
-    "type": "function",
-    "function": {
-        "name": "set_timer",
-        "description": "Start a timer.",
-        "parameters": {
-            "type": "object",
-            "properties": {"minutes": {"type": "integer"}},
-            "required": ["minutes"],
-        },
-    },
-}
+
+def tool(name: str, about: str, parameter: str, kind: str) -> dict[str, Any]:
+    """A function with one parameter, which is required."""
+    shape = {"type": "object", "properties": {parameter: {"type": kind}}, "required": [parameter]}
+    return {"type": "function", "function": {"name": name, "description": about, "parameters": shape}}
+
+
+WEATHER = tool("get_weather", "Current weather in a city.", "city", "string")
+TIMER = tool("set_timer", "Start a timer.", "minutes", "integer")
 TALK: list[tuple[str, list[dict[str, Any]]]] = [
     ("Hello!", []),
     ("What is the capital of Norway?", []),
