@@ -50,30 +50,6 @@ def now() -> str:
     return timestamp(datetime.now(UTC))
 
 
-class StateReporter:
-    """Counts every failure of the state folder, and logs one when its code changes, and the end."""
-
-    def __init__(self, metrics: Metrics, log: Logger) -> None:
-        self._metrics = metrics
-        self._log = log
-        self._fault: str | None = None  # the code of the last failure, while it lasts
-
-    def failed(self, error: StorageFailed) -> None:
-        """It could not be read or written."""
-        self._metrics.count("manners_state_failures_total", error.code)
-        self._metrics.gauge("manners_state_available", 0)
-        if self._fault != error.code:
-            self._log.error("registry_failed", code=error.code, error=str(error))
-        self._fault = error.code
-
-    def works(self) -> None:
-        """It was written."""
-        self._metrics.gauge("manners_state_available", 1)
-        if self._fault is not None:
-            self._log.warning("registry_works_again", code=self._fault)
-        self._fault = None
-
-
 class RegistryExecutor:
     """Runs work on the registry in a thread of its own, one call at a time in their order: SQLite waits for the disk.
 
@@ -81,7 +57,8 @@ class RegistryExecutor:
     """
 
     def __init__(self, state_dir: Path, metrics: Metrics, log: Logger) -> None:
-        self.state = StateReporter(metrics, log)
+        self._metrics, self._log = metrics, log
+        self._fault: str | None = None  # the code of the disk's last failure, while it lasts
         self._path = state_dir / FILE
         self._thread = ThreadPoolExecutor(1, "registry")
         self._registry: Registry | None = None
@@ -121,6 +98,21 @@ class RegistryExecutor:
         if registry is not None:
             await self._in_thread(registry.close)
         self._thread.shutdown(wait=False)
+
+    def failed(self, error: StorageFailed) -> None:
+        """Count a failure of the state folder; log it when its code changes."""
+        self._metrics.count("manners_state_failures_total", error.code)
+        self._metrics.gauge("manners_state_available", 0)
+        if self._fault != error.code:
+            self._log.error("registry_failed", code=error.code, error=str(error))
+        self._fault = error.code
+
+    def works(self) -> None:
+        """It was written; log the end of a failure."""
+        self._metrics.gauge("manners_state_available", 1)
+        if self._fault is not None:
+            self._log.warning("registry_works_again", code=self._fault)
+        self._fault = None
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

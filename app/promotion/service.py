@@ -495,11 +495,11 @@ class PromotionService:
         try:
             yield
         except StorageFailed as error:
-            self.registry.state.failed(error)
+            self.registry.failed(error)
             kind = StateFull if error.code == "state_full" else StateUnavailable
             raise kind(str(error), error.code) from None
         if self.registry.takes_writes:  # reading, as each scrape does, shows nothing of a read-only disk
-            self.registry.state.works()
+            self.registry.works()
 
     def _check_started(self) -> None:
         if not self.registry.is_open:

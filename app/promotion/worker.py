@@ -122,13 +122,13 @@ class StepWriter:
         try:
             await self._registry.run(write)
         except StorageFailed as error:
-            self._registry.state.failed(error)
+            self._registry.failed(error)
             return False
         except BaseException:
             self._waiting.popleft()
             raise
         self._waiting.popleft()
-        self._registry.state.works()
+        self._registry.works()
         return True
 
 
