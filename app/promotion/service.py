@@ -38,6 +38,7 @@ from app.promotion.state_machine import (
     OperationPlan,
     OperationState,
     RefusalError,
+    Restart,
 )
 from app.promotion.steps import Dependencies
 from app.promotion.views import operation_view, plan_view, row_view, step_view
@@ -150,7 +151,8 @@ class PromotionService:
             supervise(partial(self._verify_weights, sorted(gated & served)), "weights"),
             supervise(watch.run, "replicas"),
         ]
-        self._worker.start(unfinished)
+        for state, created in unfinished:
+            self._worker.run(self._worker.reserve(state, created), Restart())
 
     def _found(
         self, registry: Registry

@@ -8,7 +8,7 @@ at once, and is written when the disk takes it.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from app.promotion import repository
@@ -179,11 +179,6 @@ class PromotionWorker:
         self._log = log
         self.running: dict[str, RunningOperation] = {}  # by model
         self.changed = asyncio.Event()  # set, and replaced, with every step
-
-    def start(self, unfinished: Iterable[tuple[OperationState, str]]) -> None:
-        """Recover the interrupted operations; of each, its state and when it was created."""
-        for state, created in unfinished:
-            self.run(self.reserve(state, created), Restart())
 
     async def stop(self) -> None:
         """Stop; the running operations are recovered at the next start."""
