@@ -41,20 +41,15 @@ PLACING = Placement(
 )  # fmt: skip
 
 
-def test_a_vllm_serves_the_mounted_folder_under_the_engines_name() -> None:
-    entrypoint, words = argv(VLLM, MODEL)
-    assert entrypoint == ("vllm", "serve")
-    assert words == (
-        "/model", "--served-model-name", "spark", "--host", "0.0.0.0", "--port", "8000",
-        "--max-model-len", "32768",
-    )  # fmt: skip
-
-
-def test_a_llama_server_is_its_images_entrypoint() -> None:
-    entrypoint, words = argv(LLAMA, "/model/m.gguf")
-    assert entrypoint == () and "Entrypoint" not in create_body(LLAMA, PLACING)
-    assert words[:4] == ("--model", "/model/m.gguf", "--alias", "q4")
-    assert words[-4:] == ("--log-verbosity", "1", "--ctx-size", "8192")
+def test_each_server_is_started_by_its_own_words() -> None:
+    assert argv(VLLM, MODEL) == (("vllm", "serve"), (
+        "/model", "--served-model-name", "spark", "--host", "0.0.0.0", "--port", "8000", "--max-model-len", "32768",
+    ))  # fmt: skip
+    assert argv(LLAMA, "/model/m.gguf") == ((), (
+        "--model", "/model/m.gguf", "--alias", "q4", "--host", "0.0.0.0", "--port", "8000", "--metrics",
+        "--log-verbosity", "1", "--ctx-size", "8192",
+    ))  # fmt: skip
+    assert "Entrypoint" not in create_body(LLAMA, PLACING)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +97,13 @@ def test_a_container_is_found_by_labels_and_by_one_name() -> None:
     assert create_body(VLLM, PLACING)["HostConfig"]["NetworkMode"] == NETWORK
 
 
-async def test_a_model_that_is_not_finished_starts_nothing(tmp_path: Path) -> None:
-    engine = DockerEngine(replace(VLLM, artefact=tmp_path), state_dir=tmp_path)
-    with pytest.raises(WeightsError, match="not a finished artefact"):
-        await engine.start()
-
-
-async def test_a_file_is_no_model_for_a_vllm(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("artefact", "why"), [("", "not a finished artefact"), ("annie.gguf", "a vllm container needs a folder")]
+)
+async def test_what_is_no_finished_folder_starts_no_vllm(tmp_path: Path, artefact: str, why: str) -> None:
     (tmp_path / "annie.gguf").touch()
-    engine = DockerEngine(replace(VLLM, artefact=tmp_path / "annie.gguf"), state_dir=tmp_path)
-    with pytest.raises(WeightsError, match="is a file; a vllm container needs a folder"):
+    engine = DockerEngine(replace(VLLM, artefact=tmp_path / artefact), state_dir=tmp_path)
+    with pytest.raises(WeightsError, match=why):
         await engine.start()
 
 

@@ -80,25 +80,27 @@ def llama(*args: str) -> int:
     return need("llama-server", *args, kv_values=kv_values(QWEN), context=context_length(QWEN))
 
 
-def test_a_vllm_with_a_sized_cache_needs_weights_cache_and_overhead() -> None:
-    args = ("--max-model-len", "32768", "--kv-cache-memory-bytes=8589934592")
-    assert need("vllm", *args, weights=10 * GIB) == pytest.approx(11.5 * GIB + 8 * GIB + VLLM_OVERHEAD, abs=2)
-
-
 QWEN: dict[str, Value] = {
     "general.architecture": "qwen3", "qwen3.block_count": 36, "qwen3.attention.head_count_kv": 8,
     "qwen3.attention.key_length": 128, "qwen3.context_length": 40960,
 }  # fmt: skip
 
 
-def test_a_vllm_on_the_cpu_is_told_its_cache_by_its_environment() -> None:
-    env, args = {"VLLM_CPU_KVCACHE_SPACE": "3"}, ("--kv-cache-memory-bytes", str(8 * GIB))
-    assert need("vllm", *args, cpu=True, env=env) == 3 * GIB + VLLM_CPU_OVERHEAD
-    assert need("vllm", *args, env=env) == 8 * GIB + VLLM_OVERHEAD
-
-
-def test_a_server_without_a_formula_is_estimated() -> None:
-    assert need("sglang", weights=10 * GIB) == int(10 * GIB * sizing.LOAD) + VLLM_OVERHEAD
+@pytest.mark.parametrize(
+    ("dialect", "args", "more", "size"),
+    [
+        ("vllm", ("--max-model-len", "9", "--kv-cache-memory-bytes=8589934592"), {}, 8 * GIB + VLLM_OVERHEAD),
+        ("vllm", ("--kv-cache-memory-bytes", "1"), {"cpu": True, "env": {"VLLM_CPU_KVCACHE_SPACE": "3"}},
+         3 * GIB + VLLM_CPU_OVERHEAD),
+        ("vllm", (), {"own_memory": True}, VLLM_OVERHEAD),
+        ("vllm", (), {}, int(0.92 * SPARK)),
+        ("sglang", (), {"weights": 10 * GIB}, int(10 * GIB * sizing.LOAD) + VLLM_OVERHEAD),
+    ],
+)  # fmt: skip
+def test_a_server_needs_weights_overhead_and_its_cache_or_a_share(
+    dialect: str, args: tuple[str, ...], more: dict[str, Any], size: int
+) -> None:
+    assert need(dialect, *args, **more) == size
 
 
 def test_a_llama_server_needs_its_context_and_the_prompts_that_it_keeps() -> None:
@@ -185,11 +187,3 @@ async def test_a_host_that_tells_nothing_lets_everything_in() -> None:
 async def test_what_a_stopped_engine_had_is_waited_for() -> None:
     assert await Guard(scripted(10, 20, 49), every_s=0.001).wait_back(spark(50))
     assert not await Guard(scripted(40), every_s=0.001).wait_back(spark(50), deadline_s=0.01)
-
-
-def test_a_vllm_on_a_gpu_with_its_own_memory_needs_little_of_the_host(tmp_path: Path) -> None:
-    image = "vllm/vllm-openai@sha256:" + "0a" * 32
-    spec = EngineSpec(name="v", dialect="vllm", driver="docker", image=image, artefact=tmp_path)
-    assert Guard(own_memory=True).need(spec) == VLLM_OVERHEAD
-    (tmp_path / "model.safetensors").write_bytes(bytes(1000))
-    assert Guard(scripted(100), own_memory=False).need(spec) == int(0.92 * SPARK)
