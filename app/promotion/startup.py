@@ -138,12 +138,12 @@ def record_configuration(
     """
     for spec in config.engines.values():
         _record_engine(registry, spec_digest(spec), spec, at)
-    founding = _Founding(registry, config, catalogue, at)
-    return {model: founding.live(model) for model in (config.models if models is None else models)}
+    engines = _LiveEngines(registry, config, catalogue, at)
+    return {model: engines.of(model) for model in (config.models if models is None else models)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Founding:
+class _LiveEngines:
     """Decides who is live when a configuration comes into force."""
 
     registry: Registry
@@ -151,7 +151,7 @@ class _Founding:
     catalogue: SpecCatalogue
     at: str
 
-    def live(self, model: str) -> tuple[str, ...]:
+    def of(self, model: str) -> tuple[str, ...]:
         """The live engine and its replicas, by digest."""
         engine, listed = self._engine(model), self._listed(model)
         if engine in listed:
