@@ -19,21 +19,10 @@ from app.cli import gateway_client
 from app.cli.gateway_client import GatewayClient, GatewayError
 from app.promotion.state_machine import PATHS, OperationKind
 from gates.report.statement import format_time
+from tests.app.cli.test_access import HEAD
 from tests.app.house import TOKEN
 from tests.app.promotion.stage import Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
-
-SETTINGS = """
-[gateway]
-state = "{state}"
-admin = "127.0.0.1:{port}"
-[engines.nano]
-dialect = "openai"
-driver = "url"
-url = "http://127.0.0.1:9"
-[models.annie]
-live = "nano"
-"""
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -56,7 +45,7 @@ def settings(state: Path, port: int, token: str | None = TOKEN) -> list[str]:
     if token:
         (state / "admin.token").write_text(token)
         (state / "admin.token").chmod(0o600)
-    (state / "manners.toml").write_text(SETTINGS.format(state=state, port=port))
+    (state / "manners.toml").write_text(f'{HEAD}state = "{state}"\nadmin = "127.0.0.1:{port}"\n')
     return ["--config", str(state / "manners.toml")]
 
 

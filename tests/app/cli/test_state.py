@@ -14,14 +14,13 @@ from app.access import records
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import UNLIMITED
-
-CONFIG = '[engines.e]\ndialect = "vllm"\ndriver = "url"\nurl = "http://e"\n[models.annie]\nlive = "e"\n[gateway]\nstate = "state"\n'
+from tests.app.cli.test_access import HEAD
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """A registry with one key in a state folder."""
-    (tmp_path / "manners.toml").write_text(CONFIG)
+    (tmp_path / "manners.toml").write_text(HEAD + 'state = "state"\n')
     (tmp_path / "state").mkdir(mode=0o700)
     with Registry(tmp_path / "state" / "registry.db") as registry:
         records.add_key(registry, "first", UNLIMITED, "admin")
