@@ -37,14 +37,13 @@ async def ask_questions(upstream: Upstream, url: str, asked: AskedEngine) -> Seq
         pipeline = Pipeline(policy)
         audit = ReplyAudit(thinking=False)
         try:
-            async with (
-                asyncio.timeout(ANSWER_SECONDS),
-                upstream.ask(url + OverChat.engine_path, upstream_body(chat, body, asked), {}) as reply,
-            ):
-                if reply.status != 200:
-                    break
-                read = pipeline.feed if reply.is_stream else pipeline.feed_message
-                audit.feed([*read(await reply.body(ANSWER_BYTES)), *pipeline.close()])
+            async with asyncio.timeout(ANSWER_SECONDS):
+                sent = upstream_body(chat, body, asked)
+                status, streams, raw = await upstream.read(url + OverChat.engine_path, sent, {}, ANSWER_BYTES)
+            if status != 200:
+                break
+            read = pipeline.feed if streams else pipeline.feed_message
+            audit.feed([*read(raw), *pipeline.close()])
         except (MannersError, TimeoutError):
             break
         if audit.reason != "stop":

@@ -125,10 +125,12 @@ class Exchange:
 
     async def _ask(self, path: str, body: bytes) -> bool:
         """One reply of the engine to its end, and the caller's with it. False: it is to be asked again."""
-        route, headers = self._context.route, self._context.trace.headers
-        async with route.backend.upstream.ask(route.url + path, body, headers, self) as reply:
+        context = self._context
+        url, upstream = context.route.url + path, context.route.backend.upstream
+        reply = await upstream.ask(url, body, context.trace.headers, self)
+        try:
             if reply.status != 200:
-                raise await status_error(reply, path)
+                raise from_status(reply.status, await reply.body(MAX_ERROR_BYTES), path)
             if not reply.is_stream:  # although it was asked to
                 self._answered(reply, asyncio.get_running_loop().create_future())
                 message = await reply.body(MAX_JSON_FACTOR * self._budget.reply_bytes)
@@ -137,13 +139,13 @@ class Exchange:
                 await self._over
             if self._again == "answer":
                 return False
-            if self._again == "hint":
-                await _finish(reply)
-                return False
-            await self._writer.deliver()
-            self._context.delivered(0 if self._context.usage else self._made())
+            if self._again is None:
+                await self._writer.deliver()
+                context.delivered(0 if context.usage else self._made())
             await _finish(reply)
-            return True
+            return self._again is None
+        finally:
+            upstream.give_back(reply)
 
     def sent(self, reply: EngineReply) -> None:
         """See `ResponseHandler`. Asked again, keep the old reply until the new one starts."""
@@ -454,8 +456,7 @@ class Exchange:
         body = b'{"id":"%b","action":"reasoning_end"}' % reply_id.encode("ascii", "ignore")
         route, headers = self._context.route, self._context.trace.headers
         with contextlib.suppress(MannersError):
-            async with route.backend.upstream.ask(route.url + CONTROL_PATH, body, headers) as reply:
-                await reply.body(MAX_ERROR_BYTES)
+            await route.backend.upstream.read(route.url + CONTROL_PATH, body, headers, MAX_ERROR_BYTES)
 
 
 async def pass_through(
@@ -468,17 +469,16 @@ async def pass_through(
     route = context.route
     context.overhead = time.perf_counter() - context.start - context.queued
     path = surface.path_on(route.dialect)
-    url = route.url + path
     deadlines.begin()
-    async with route.backend.upstream.ask(url, context.body, context.trace.headers) as reply:
-        if reply.status != 200:
-            raise await status_error(reply, path)
-        body, context.usage = surface.hand_on(await reply.body(), context.head.model)
-        if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
-            route.backend.record_success(0.0)
-        deadlines.over()
-        await writer.send(body)
-        context.delivered(0)
+    status, _, raw = await route.backend.upstream.read(route.url + path, context.body, context.trace.headers)
+    if status != 200:
+        raise from_status(status, raw, path)
+    body, context.usage = surface.hand_on(raw, context.head.model)
+    if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
+        route.backend.record_success(0.0)
+    deadlines.over()
+    await writer.send(body)
+    context.delivered(0)
 
 
 async def _finish(reply: EngineReply) -> None:
@@ -487,8 +487,3 @@ async def _finish(reply: EngineReply) -> None:
         with contextlib.suppress(MannersError, TimeoutError):  # the caller has everything
             async with asyncio.timeout(FINISH_SECONDS):
                 await reply.body(MAX_ERROR_BYTES)
-
-
-async def status_error(reply: EngineReply, path: str) -> MannersError:
-    """What an engine's error status means to the caller."""
-    return from_status(reply.status, await reply.body(MAX_ERROR_BYTES), path)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from app.errors.tree import EngineBroke
 from app.upstream.batching import IOBatch
-from app.upstream.connection import DISCONNECTED, EngineReply, ResponseHandler, unreachable
+from app.upstream.connection import DISCONNECTED, MAX_BODY_BYTES, EngineReply, ResponseHandler, unreachable
 from deploy.core.engine_access import OPEN, EngineAccess
 
 KEEP_ALIVE_SECONDS = 4.0
@@ -45,30 +45,63 @@ class Upstream:
         while self._idle:
             self._idle.pop().close()
 
-    def ask(
+    async def ask(
         self, url: str, body: bytes, headers: Mapping[str, str], handler: ResponseHandler | None = None
-    ) -> "_Asking":
-        """`async with`: POST a request; the block begins with the reply's head, or when the handler says so.
+    ) -> EngineReply:
+        """POST a request; returns when the reply's head has come, or when the handler says so. `give_back` the reply then.
 
         Raises:
             EngineDown: no connection. EngineBroke: it closed before it answered. And what the handler raises.
         """
         if self._access.key_file is not None:
             headers = {**headers, **self._access.headers()}
-        return _Asking(self, url, _request(url, body, headers), handler)
+        request, again, reply = _request(url, body, headers), False, None
+        self.open += 1
+        try:
+            while True:
+                is_new = again or not self._idle
+                reply = await self._connect(url) if is_new else self._idle.pop()
+                if not (reply.is_reusable and (is_new or reply.is_silent)):
+                    reply.close()
+                    continue
+                try:
+                    await reply.send(request, handler)
+                    return reply
+                except EngineBroke as error:
+                    if is_new or reply.answered or error.code != DISCONNECTED:
+                        raise
+                    # The engine closed an idle connection before it answered: retry on a new one.
+                    again = True
+        except BaseException:
+            self.give_back(reply)
+            raise
 
-    def _distrust(self) -> None:
-        self._distrusted_until = time.monotonic() + DISTRUST_SECONDS
-        self.close()
+    async def read(
+        self, url: str, body: bytes, headers: Mapping[str, str], limit: int = MAX_BODY_BYTES
+    ) -> tuple[int, bool, bytes]:
+        """POST a request; the reply's status, whether it is a stream, and its body. Raises as `ask`, and EngineBroke."""
+        reply = await self.ask(url, body, headers)
+        try:
+            return reply.status, reply.is_stream, await reply.body(limit)
+        finally:
+            self.give_back(reply)
 
-    def _give_back(self, reply: EngineReply) -> None:
+    def give_back(self, reply: EngineReply | None) -> None:
+        """The request is over; its connection is used again if it can be."""
+        self.open -= 1
         now = time.monotonic()
+        if reply is None:
+            return
         if not reply.is_reusable or now < self._distrusted_until:
             return reply.close()
         reply.idle_since = now
         self._idle.append(reply)
         if self._expiry is None:  # one timer for all: a busy pool would otherwise set hundreds a second
             self._expire_in(KEEP_ALIVE_SECONDS)
+
+    def _distrust(self) -> None:
+        self._distrusted_until = time.monotonic() + DISTRUST_SECONDS
+        self.close()
 
     def _expire_in(self, seconds: float) -> None:
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
@@ -96,54 +129,15 @@ class Upstream:
                         lambda: EngineReply(self._batch, self._distrust), host, port, ssl=tls
                     )
                 # With TLS the socket may hold handshake bytes. No retry: some engines would cause one each time.
-                if not (reply.is_reusable and (tls is not None or reply.is_silent)):
-                    transport.abort()
-                    raise EngineBroke(
-                        "the engine closed the connection, or spoke, before it was asked", DISCONNECTED
-                    )
-                return reply
+                if reply.is_reusable and (tls is not None or reply.is_silent):
+                    return reply
+                transport.abort()
+                told = "the engine closed the connection, or spoke, before it was asked"
+                raise EngineBroke(told, DISCONNECTED)
             except OSError as error:
                 if not (isinstance(error, TimeoutError) and tries_left and loop.time() > late):
                     raise unreachable(error) from error
         raise AssertionError("the last try returns or raises")
-
-
-class _Asking:
-    """A class because a generator costs more, and every request needs one."""
-
-    __slots__ = ("_reply", "_request", "_handler", "_upstream", "_url")
-
-    def __init__(self, upstream: Upstream, url: str, request: bytes, handler: ResponseHandler | None) -> None:
-        self._upstream, self._url, self._request, self._handler = upstream, url, request, handler
-        self._reply: EngineReply | None = None
-
-    async def __aenter__(self) -> EngineReply:
-        upstream = self._upstream
-        upstream.open += 1
-        try:
-            again = False
-            while True:
-                fresh = again or not upstream._idle
-                reply = self._reply = await upstream._connect(self._url) if fresh else upstream._idle.pop()
-                if not (reply.is_reusable and (fresh or reply.is_silent)):
-                    reply.close()
-                    continue
-                try:
-                    await reply.send(self._request, self._handler)
-                    return reply
-                except EngineBroke as error:
-                    if fresh or reply.answered or error.code != DISCONNECTED:
-                        raise
-                    # The engine closed an idle connection before it answered: retry on a new one.
-                    again = True
-        except BaseException:
-            await self.__aexit__()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._upstream.open -= 1
-        if self._reply is not None:
-            self._upstream._give_back(self._reply)
 
 
 def _request(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:

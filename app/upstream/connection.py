@@ -118,7 +118,7 @@ class EngineReply(asyncio.Protocol):
         except BaseException as error:
             self.failed(error)
 
-    async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
+    async def body(self, limit: int) -> bytes:
         """The whole body. Raises EngineBroke if it is cut off or too large."""
         reader = BodyReader(limit)
         self.set_body_consumer(reader)

@@ -22,6 +22,7 @@ import pytest_asyncio
 
 from app.stream.pipeline import LARGE_BYTES
 from app.upstream.batching import IOBatch
+from app.upstream.client import Upstream
 from tests.app.house import TOOLS, House, config, eventually, forget, frames, run, said
 from tests.scale import PATIENCE, scaled
 from tests.script import DONE, Head, Say, Step, Wait, finish, role, text, thought, usage
@@ -40,8 +41,9 @@ SERVING = (
 )  # fmt: skip
 OURS = {"send", "set_body_consumer", "pause", "resume", "close", "abort"}
 """Methods of the reading modules that the gateway calls on its own account."""
-NOT_RAISING = {IOBatch.work}
-"""The event loop calls it for all connections: an exception before its first line would leave the reads where they are."""
+NOT_RAISING = {IOBatch.work, Upstream.give_back}
+"""The event loop calls the one for all connections, and each request ends with the other: an exception before its first line
+would leave the reads, or the connection, where they are."""
 RAISED = (ValueError, RecursionError, MemoryError, StopIteration, AssertionError, asyncio.CancelledError)
 PLACES = (0.0, 0.5, 0.9)  # of the calls that a whole run makes
 EACH = scaled(1, len(PLACES))

@@ -1,9 +1,7 @@
 """A fault that a request carries with it takes no engine from the others."""
 
 import asyncio
-import itertools
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 
 from app.api.strict_json import MAX_PATTERN_WORK
-from app.api.surface import ChatCompletions
 from app.api.tool_schema import pattern_cost
 from app.config.config import Config
 from app.engines import backend
@@ -168,36 +165,6 @@ async def test_one_long_reply_keeps_an_engine_of_one_place_from_being_taken_for_
         await talking
 
 
-CALL = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]}
-IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-REFUSED: list[dict[str, Any]] = [
-    {"reasoning_format": "x"},
-    {"messages": [{"role": "user", "content": [IMAGE]}]},
-    {"messages": [CALL]},
-]
-"""What llama-server answers 500 to. Some of it the gateway would refuse; there will always be more."""
-
-
-@pytest.mark.slow  # a hundred requests to a real engine: 3 s
-@pytest.mark.engine
-async def test_a_real_engine_serves_99_of_99_while_another_caller_makes_it_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    poison(monkeypatch, itertools.cycle(REFUSED))
-    async with run(alone(tmp_path)) as home:
-        polite = asyncio.create_task(_ask_one_by_one(home, 99))
-        attacks = []
-        while not polite.done():
-            attacks.append(asyncio.create_task(attack(home)))
-            await asyncio.sleep(1 / 60)
-        assert [reply.status for reply in await polite] == [200] * 99
-        await asyncio.gather(*attacks)
-        metrics = await home.metrics()
-        assert metrics("manners_requests_total", outcome="upstream_error") == len(attacks) > 3
-        assert metrics("manners_engine_faults_total", cause="engine") == 0
-        assert not [line for line in home.log.lines if line["event"] == "breaker"]
-
-
 HEAVIEST = "^(" + "|".join("a" * 31) + ")*$"
 """As much work as a pattern may be, of the kind that costs llama.cpp most; with 90 branches it stops for minutes."""
 
@@ -223,17 +190,6 @@ def alone(state: Path) -> Config:
     """annie-nano alone, in the embedded engine."""
     engine = nano("annie-nano-q4_k_m", "--threads", "1")
     return configured(state, {"nano": engine}, annie={"live": "nano", "queue": 256})
-
-
-def poison(monkeypatch: pytest.MonkeyPatch, fields: Iterator[dict[str, Any]]) -> None:
-    """Every request with that word goes to the engine with other fields: past all validation of ours."""
-    engine_body = ChatCompletions.engine_body
-
-    def spiked(self: ChatCompletions, *args: Any) -> bytes:
-        body = engine_body(self, *args)
-        return json.dumps(json.loads(body) | next(fields)).encode() if POISON.encode() in body else body
-
-    monkeypatch.setattr(ChatCompletions, "engine_body", spiked)
 
 
 async def _ask_one_by_one(home: House, times: int) -> list[Answer]:

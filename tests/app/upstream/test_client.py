@@ -32,8 +32,7 @@ async def engine() -> AsyncIterator[ScriptedEngine]:
 
 async def ask(upstream: Upstream, url: str, headers: dict[str, str] | None = None) -> bytes:
     """One request and its whole body."""
-    async with upstream.ask(url + "/v1/chat/completions", b'{"messages":[]}', headers or {}) as answer:
-        return await answer.body()
+    return (await upstream.read(url + "/v1/chat/completions", b'{"messages":[]}', headers or {}))[2]
 
 
 @pytest.mark.parametrize("end", [CloseNow(), Reset()])
@@ -95,8 +94,7 @@ async def test_a_connection_whose_request_was_not_read_is_not_used_again() -> No
     async with server:
         with closing(Upstream(PATIENCE, IOBatch())) as upstream:
             for count in (1, 2):
-                async with upstream.ask(url + "/x", b"x" * (64 << 20), {}) as answer:
-                    assert (answer.status, await answer.body()) == (413, b"{}")
+                assert await upstream.read(url + "/x", b"x" * (64 << 20), {}) == (413, False, b"{}")
                 assert (accepted, len(upstream._idle)) == (count, 0)
         until.set()
 

@@ -215,7 +215,7 @@ async def test_a_body_that_nobody_takes_yet_stops_the_reading() -> None:
     engine_reply.received(b"HTTP/1.1 200 OK\r\n\r\nx")
     await head
     assert not transport.is_reading()
-    whole = asyncio.create_task(engine_reply.body())
+    whole = asyncio.create_task(engine_reply.body(9))
     await asyncio.sleep(0)
     assert transport.is_reading()
     engine_reply.received(b"y")
