@@ -85,6 +85,7 @@ class Exchange:
     _continued: ThoughtMeter | None = None  # of the cut thought that this reply continues
     _bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
     _last = b""  # read of the engine, of a metered request
+    _beyond_ascii = 0  # bytes of characters behind each one's first
     _is_sent = _has_answered = False
     _large: asyncio.Task[None] | None = (
         None  # what may take long: nothing else may touch the pipeline meanwhile
@@ -217,7 +218,7 @@ class Exchange:
         context.made += self._made()
 
     def _made(self) -> int:
-        """Tokens that the engine has made, at least: by its running count, else one for each character."""
+        """Tokens that the engine has made, at least: by its running count, else one for each byte."""
         pipeline = self._pipeline
         if not self._context.is_metered:
             return pipeline.tokens  # for the books only
@@ -226,7 +227,7 @@ class Exchange:
         if stated := _STATED.findall(self._last):
             made = int(stated[-1])
         else:
-            made = max(pipeline.size - DELTA_SIZE * pipeline.tokens, pipeline.tokens)
+            made = max(pipeline.size - DELTA_SIZE * pipeline.tokens + self._beyond_ascii, pipeline.tokens)
         first = Counts.of(self._spent)
         return first.given + first.made + made
 
@@ -240,6 +241,8 @@ class Exchange:
         self._bytes += len(data)
         if self._context.is_metered:
             self._last = data
+            if not data.isascii():
+                self._beyond_ascii += len(data) - len(data.decode("utf-8", "replace"))
         try:
             texts = pipeline.passes(data) if watch is None and self._takes_short_way else None
         except BaseException as error:
