@@ -54,7 +54,7 @@ MUTANTS = [
     Mutant("empty arguments stay empty", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "call_normalizer.py", '[CallArguments(0, self._count - 1, rest)] if rest else []', '[]'),
     Mutant("a call ends with stop", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "call_normalizer.py", "if self._count and reason in", "if False and reason in"),
     Mutant("[DONE] follows an error", "test_wire_cases.py::test_a_caller_gets_what_is_right_on_any_split", "encode.py", 'out.append(self.fault(event.message, event.code, "upstream_error"))', 'out += [self.fault(event.message, event.code, "upstream_error"), DONE]'),
-    Mutant("the role frame stops the clock", "test_clocks.py::test_each_clock_ends_at_its_own_event", "gates/reply/chunks.py", "        if said.content:\n", "        if said.content is not None:\n"),
+    Mutant("the role frame stops the clock", "tests/app/telemetry/test_clocks.py::test_each_clock_ends_at_its_own_event", "gates/reply/chunks.py", "        if said.content:\n", "        if said.content is not None:\n"),
     Mutant("null goes out as it came", "test_hostile_replies.py::test_no_arguments_are_an_empty_object_before_anything_else", "call_normalizer.py", 'if "null".startswith(self._lead):', "if not self._lead:"),
     Mutant("words go out inside a call", "test_hostile_replies.py::test_no_arguments_are_an_empty_object_before_anything_else", "call_normalizer.py", "self._waiting.append(event)\n        return []", "return [event]"),
     Mutant("calls are not counted", "test_hostile_replies.py::test_a_reply_has_so_many_calls_and_no_more", "call_normalizer.py", "if self._count == MAX_CALLS:", "if False:"),
