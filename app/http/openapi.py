@@ -36,10 +36,7 @@ def document(app: FastAPI, surfaces: Sequence[Surface], models: Sequence[str]) -
 
 def serve(app: FastAPI, path: str) -> None:
     """Answer at `path` with `app.openapi()`, rendered once: FastAPI's own route takes milliseconds each time."""
-
-    @cache
-    def rendered() -> bytes:
-        return bytes(JSONResponse(app.openapi()).body)
+    rendered = cache(lambda: JSONResponse(app.openapi()).body)
 
     async def document(request: Request) -> Response:
         return Response(rendered(), media_type="application/json")

@@ -72,12 +72,9 @@ class Spans(Tracing):
 
     async def close(self) -> None:
         """Export what is left, for FLUSH_SECONDS at most: a hung collector must not block the shutdown."""
-        loop = asyncio.get_running_loop()
         thread = threading.Thread(target=self._provider.shutdown, name=CLOSER, daemon=True)
         thread.start()
-        end = loop.time() + FLUSH_SECONDS
-        while thread.is_alive() and loop.time() < end:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(thread.join, FLUSH_SECONDS)
 
 
 class _SpanTrace(Trace):
