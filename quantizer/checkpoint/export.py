@@ -27,6 +27,7 @@ from quantizer.checkpoint.source import FLOATS, Source
 from quantizer.core.decoder import layers_name
 from quantizer.core.errors import ExportError
 from quantizer.core.json_file import write_object
+from quantizer.layers.attach import is_matrix
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.nvfp4 import blocks
 from quantizer.verify.folder import TYPES
@@ -118,7 +119,7 @@ def excluded_modules(model: nn.Module, source: Source, quantized: Collection[str
 
     vLLM searches for an entry anywhere in a name, so only whole names are safe. The numbers of the model are not needed.
     """
-    kept = [name for name, module in model.named_modules() if name not in quantized and _matrix(module)]
+    kept = [name for name, module in model.named_modules() if name not in quantized and is_matrix(module)]
     named = {_in_folder(source, name) for name in kept}
     for bare, name in source.names.items():
         if len(source.folder.tensors[name].shape) > 1 and _in_memory(model, bare) is None:
@@ -130,10 +131,6 @@ def excluded_modules(model: nn.Module, source: Source, quantized: Collection[str
 def _in_folder(source: Source, module: str) -> str:
     """A module's name in the folder."""
     return source.names.get(f"{module}.weight", f"{module}.weight").removesuffix(".weight")
-
-
-def _matrix(module: nn.Module) -> bool:
-    return getattr(getattr(module, "weight", None), "ndim", 0) > 1
 
 
 # ---------------------------------------------------------------------------------------------- weights

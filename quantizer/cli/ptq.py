@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -62,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
     recipe, device = load_recipe(args.recipe, args.changes), cost.chosen_device(args.device)
     quantize.require_packages(recipe)
     template = read_template(args.template)
-    with as_folder(args.source, args.out) as args.source:
+    base = as_folder(args.base, args.out) if args.base else nullcontext()
+    with as_folder(args.source, args.out) as args.source, base as args.base:
         refuse_if_short(args, recipe, device)
         made = quantize.run(
             recipe,

@@ -6,7 +6,7 @@ r"""Conversations with tools as stored on disk: one JSON object a line, in the f
      "tools": [{"type": "function", "function": {"name": "web_search", "parameters": {...}}}],
      "chat_template_kwargs": {"enable_thinking": false}}
 
-`tools` and `chat_template_kwargs` are optional. In memory `arguments` is an object, because chat templates print it as one.
+`tools` and `chat_template_kwargs` are optional; so is `expect`, what a gate expects of the last reply (docs/gates.md). In memory `arguments` is an object, because chat templates print it as one.
 A thought is `reasoning_content`. A file may be packed by xz (NAME.jsonl.xz).
 """
 
@@ -26,9 +26,10 @@ from typing import IO, Annotated, Any, Final, Literal
 import msgspec
 
 from gates.contracts import strict_json
+from gates.suite.expect import check_expectation
 from quantizer.core.errors import DataError
 
-KEYS: Final = ("messages", "tools", "chat_template_kwargs")
+KEYS: Final = ("messages", "tools", "chat_template_kwargs", "expect")
 THOUGHTS: Final = ("reasoning_content", "reasoning")
 END_OF_THOUGHT: Final = "</think>"
 _NUMBERED: Final = re.compile(r"(.+?)[-_:/.]\d+")
@@ -47,6 +48,7 @@ class Conversation:
     switches: Mapping[str, Any] = field(default_factory=dict)
     where: str = "conversation"
     kind: str = "text"
+    expect: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def thinks(self) -> bool:
@@ -105,6 +107,8 @@ def from_row(row: Mapping[str, Any], where: str = "conversation") -> Conversatio
         if isinstance(tools, str):  # tables with one type per column store it so
             tools = json.loads(tools)
         msgspec.convert({**row, "tools": tools}, _Row)
+        known = [{"function": {"parameters": {}} | tool["function"]} for tool in tools]
+        check_expectation(expect := row.get("expect") or {}, expect, known)
     except (ValueError, OverflowError) as error:
         raise DataError(f"{where}: {error}") from None
     switches = row.get("chat_template_kwargs") or {}
@@ -116,7 +120,7 @@ def from_row(row: Mapping[str, Any], where: str = "conversation") -> Conversatio
     calls = any("tool_calls" in message for message in made)
     named = _NUMBERED.fullmatch(str(row.get("id")))
     kind = named[1] if named else "calls" if calls else "tools" if tools else "text"
-    return Conversation(made, tuple(tools), switches, where, kind)
+    return Conversation(made, tuple(tools), switches, where, kind, expect)
 
 
 def thought_of(message: Mapping[str, Any]) -> str:

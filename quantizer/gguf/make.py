@@ -27,7 +27,7 @@ TOOLS: Final = ("gguf", "xllamacpp", "torch", "safetensors")
 
 @dataclass(frozen=True, slots=True)
 class GgufJob:
-    """source: the folder, in BF16, or in NVFP4 for "nvfp4" and "f16". kind: one of quantizer.gguf.write.KINDS."""
+    """source: the folder, in BF16, or in NVFP4 for "nvfp4" and "f16". kind: one of quantizer.gguf.mix.MIXES otherwise."""
 
     source: Path
     out: Path

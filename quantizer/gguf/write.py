@@ -31,7 +31,6 @@ from quantizer.verify.folder import Folder, TensorInfo, open_intact_folder
 from quantizer.verify.layout import is_quantized, tensors_by_module
 
 NVFP4: Final = "nvfp4"
-KINDS: Final = (*mix.MIXES, NVFP4)
 PLAIN: Final = {"BF16": Type.BF16, "F16": Type.F16, "F32": Type.F32}
 """Types that an NVFP4 file keeps unchanged."""
 PRE: Final = {
@@ -71,7 +70,7 @@ class _Slices:
 
 
 def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Type]:
-    """Write `folder` as one GGUF file of one of KINDS; each tensor's type. Raises SourceError.
+    """Write `folder` as one GGUF file, of a kind of mix.MIXES or NVFP4; each tensor's type. Raises SourceError.
 
     "nvfp4" needs an NVFP4 folder and is lossless; "f16" also accepts one and dequantizes it; the others need BF16.
     """
@@ -138,12 +137,9 @@ def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]
     writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in merges])
     ids = {token: i for i, token in by_id.items()}
     begin = _first_token(document)
-    adds = [(writer.add_eos_token_id, "eos_token"), (writer.add_pad_token_id, "pad_token")]
-    if begin is not None:
-        adds.append((writer.add_bos_token_id, "bos_token"))
-    for add, role in adds:
-        if (number := _special(folder, config, ids, role)) is not None:
-            add(number)
+    for role in ("eos", "pad", "bos"):
+        if (number := _special(folder, config, ids, f"{role}_token")) is not None:
+            getattr(writer, f"add_{role}_token_id")(number)
     writer.add_add_bos_token(begin is not None)
     if template := _template(folder):
         writer.add_chat_template(template)

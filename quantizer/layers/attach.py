@@ -38,7 +38,7 @@ class LayerPlan:
 
 def make_plan(model: nn.Module, wanted: Layers) -> LayerPlan:
     """The layers of this model that a recipe's [layers] selects. Raises RecipeError as `select_layers`."""
-    matrices = {name: m for name, m in model.named_modules() if _matrix(m)}
+    matrices = {name: m for name, m in model.named_modules() if is_matrix(m)}
     linear = {name: m.in_features for name, m in matrices.items() if isinstance(m, nn.Linear)}
     layers = select_layers(linear, matrices, wanted)
     return LayerPlan(layers, tuple(name for name in matrices if name not in set(layers)))
@@ -92,6 +92,7 @@ def refresh_weight_amax(model: nn.Module) -> None:
     share_scales(model)
 
 
-def _matrix(module: nn.Module) -> bool:
+def is_matrix(module: nn.Module) -> bool:
+    """Whether a module has a weight of at least two dimensions."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, torch.Tensor) and weight.ndim >= 2

@@ -85,16 +85,16 @@ def step(scale: Tensor, tensor_scale: Tensor) -> Tensor:
     return scale.float() * tensor_scale
 
 
-def quantize(weight: Tensor, tensor_scale: Tensor | None = None, scale: Tensor | None = None) -> Nvfp4Tensor:
+def quantize(weight: Tensor, second: Tensor | None = None, scale: Tensor | None = None) -> Nvfp4Tensor:
     """Round a tensor [..., in] to NVFP4, by scales that are given or come from the weight's amax. Raises ValueError."""
     if not torch.isfinite(weight).all():
         raise ValueError("the weight holds NaN or infinity, which NVFP4 cannot say")
-    if tensor_scale is None:
-        tensor_scale = _own_scale(weight)
+    if second is None:
+        second = tensor_scale(weight.abs().amax())
     if scale is None:
-        scale = block_scale(block_amax(weight), tensor_scale)
-    scaled = _blocks(weight).float() / step(scale, tensor_scale).unsqueeze(-1)
-    return Nvfp4Tensor(grid.pack(grid.encode(scaled.flatten(-2))), scale, tensor_scale)
+        scale = block_scale(block_amax(weight), second)
+    scaled = _blocks(weight).float() / step(scale, second).unsqueeze(-1)
+    return Nvfp4Tensor(grid.pack(grid.encode(scaled.flatten(-2))), scale, second)
 
 
 def dequantize(tensor: Nvfp4Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -107,10 +107,6 @@ def round_blocks(x: Tensor, step: Tensor) -> Tensor:
     """The result of `dequantize(quantize(x))` for given steps [..., in / 16], without packing the codes, in x's dtype."""
     steps = step.unsqueeze(-1)
     return (grid.nearest(_blocks(x) / steps) * steps).flatten(-2).to(x.dtype)
-
-
-def _own_scale(weight: Tensor) -> Tensor:
-    return tensor_scale(weight.abs().amax())
 
 
 def _blocks(x: Tensor) -> Tensor:

@@ -223,7 +223,10 @@ def durations(job: Job, gpu: str) -> dict[str, float] | None:
     parts = {"load": model.stored / READ}
     if settings is None or settings.quantized:
         parts["calibrate"] = forward_seconds(job, chip, job.calibration_data)
-        parts["search"] = job.quantized * _searched(job) / chip.bandwidth
+        searched = (SEARCH_AWQ if job.recipe.awq else 0) + (
+            SEARCH_MSE if job.recipe.weights.scales == "mse" else 0
+        )
+        parts["search"] = job.quantized * searched / chip.bandwidth
         if job.recipe.feedback:
             parts["feedback"] = model.layers * (3 * model.width + model.intermediate) * FED_BACK_COLUMN
     if settings is not None:
@@ -240,10 +243,6 @@ def durations(job: Job, gpu: str) -> dict[str, float] | None:
         parts["train"] = step * tokens / settings.batch_tokens
     parts["export"] = result(job) / WRITTEN
     return parts
-
-
-def _searched(job: Job) -> int:
-    return (SEARCH_AWQ if job.recipe.awq else 0) + (SEARCH_MSE if job.recipe.weights.scales == "mse" else 0)
 
 
 def forward_seconds(job: Job, chip: Accelerator, tokens: int) -> float:

@@ -39,7 +39,6 @@ class Parity:
     tokens: int
     equal: int
     largest: float
-    same_choice: int
 
     @property
     def holds(self) -> bool:
@@ -179,7 +178,7 @@ def compare_outputs(
 ) -> Parity:
     """Compare with a served model. hidden, matrix: what the other model has come to on these batches, and its output
     matrix."""
-    tokens = equal = same = 0
+    tokens = equal = 0
     largest = 0.0
     theirs = outputs(served, batches)
     for ours, other, batch in zip(hidden, theirs, batches, strict=True):
@@ -187,9 +186,8 @@ def compare_outputs(
         found.read(matrix, head(served))
         tokens += len(found.ours)
         equal += int((found.off == 0).sum())
-        same += int((found.choices[0] == found.choices[1]).sum())
         largest = max(largest, found.largest)
-    return Parity(tokens, equal, largest, same)
+    return Parity(tokens, equal, largest)
 
 
 class _Logits:
@@ -200,25 +198,17 @@ class _Logits:
         device, count = ours.device, len(ours)
         self.off = torch.zeros(count, device=device)
         self.size = torch.zeros((), device=device)
-        self.best = torch.full((2, count), -torch.inf, device=device)
-        self.choices = torch.zeros((2, count), dtype=torch.int64, device=device)
 
     @torch.no_grad()
     def read(self, own: nn.Module, other: nn.Module) -> None:
-        first = 0
         for rows in zip(head_parts(own), head_parts(other), strict=True):
             for begin in range(0, len(self.ours), TOKENS):
-                self._add(slice(begin, begin + TOKENS), rows, first)
-            first += len(rows[0])
+                self._add(slice(begin, begin + TOKENS), rows)
 
-    def _add(self, some: slice, rows: tuple[Tensor, Tensor], first: int) -> None:
+    def _add(self, some: slice, rows: tuple[Tensor, Tensor]) -> None:
         pair = torch.stack(
             [F.linear(x[some], w) for x, w in zip((self.ours, self.theirs), rows, strict=True)]
         ).float()
-        best, choice = pair.max(dim=-1)
-        better = best > self.best[:, some]
-        self.choices[:, some] = torch.where(better, choice + first, self.choices[:, some])
-        self.best[:, some] = torch.where(better, best, self.best[:, some])
         self.size = torch.maximum(self.size, pair[0].abs().amax())
         self.off[some] = torch.maximum(self.off[some], (pair[0] - pair[1]).abs().amax(dim=-1))
 

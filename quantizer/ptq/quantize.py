@@ -266,7 +266,8 @@ def _sound(folder: Path, device: str, source: Path | None = None) -> CheckReport
 
 def _facts(report: CheckReport, fit: RoundingStats, parity: Parity) -> dict[str, Any]:
     if not parity.holds:
-        raise ExportError(f"the exported folder computes something else than the model: {_differs(parity)}")
+        differs = f"logits up to {parity.largest:.1f} roundings apart, not equal at {parity.tokens - parity.equal} of {parity.tokens} tokens"
+        raise ExportError(f"the exported folder computes something else than the model: {differs}")
     return {"layers": len(report.layers), "sqnr_db": round(fit.sqnr_db, 3), "parity": asdict(parity)}
 
 
@@ -310,10 +311,3 @@ def _mix(job: QuantizationJob, model: nn.Module, plan: LayerPlan) -> None:
         "kept": [list(groups[index].layers) for index in mix.kept],
         "groups": [asdict(group) | {"divergence": round(group.divergence, 6)} for group in groups],
     }
-
-
-def _differs(parity: Parity) -> str:
-    other = parity.tokens - parity.same_choice
-    return (
-        f"logits up to {parity.largest:.1f} roundings apart, another best token at {other} of {parity.tokens}"
-    )

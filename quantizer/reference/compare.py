@@ -8,6 +8,7 @@ import gc
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,10 +38,8 @@ COLUMNS: Final = {
     "lost": ("lost, %", "{:.1%}"),
     "gained": ("gained, %", "{:.1%}"),
     "perplexity": ("perplexity", "{:.3f}"),
-    "exact": ("exact calls, %", "{:.1%}"),
-    "speech": ("speech, %", "{:.1%}"),
 }
-"""The columns of the text: a heading and a number format for each."""
+"""The columns of the text: a heading and a number format for each. Then come those of other replies, by their kinds."""
 Figures = dict[str, list[float]]
 """By name: a figure, and the bounds of its interval."""
 Row = dict[str, Any]
@@ -70,34 +69,34 @@ def compare(
     written = torch.from_numpy(np.concatenate([one.ids[one.learned] for one in samples])).long().to(device)
 
     def read(path: Path, model: nn.Module, at_once: int = measure.TEXTS) -> tuple[nn.Module, torch.Tensor]:
-        seen = measure.states(model, samples, renderer.pad, lambda some: track("reading", some), at_once)
+        seen = measure.states(model, samples, renderer.pad, partial(track, "reading"), at_once)
         if not torch.isfinite(seen).all():
             raise SourceError(f"{path}: computes NaN or infinity on this data")
         return model, seen
 
     def answered(model: nn.Module) -> np.ndarray:
-        found = measure.right_replies(model, questions, renderer, lambda some: track("answering", some))
-        return np.array(found, bool)
+        return np.array(measure.right_replies(model, questions, renderer, partial(track, "answering")), bool)
 
-    def figures(found: measure.Distances, said: np.ndarray) -> Figures:
-        made = of_tokens(found, owners, len(rows))
+    def figures(found: measure.Distances, said: np.ndarray) -> Row:
+        made, outcomes = of_tokens(found, owners, len(rows)), {}
         for kind in sorted({one.kind for one in questions}):
-            some = np.array([one.kind == kind for one in questions])
-            asked = np.array([one.row for one in questions])[some]
+            some = [i for i, one in enumerate(questions) if one.kind == kind]
+            asked = np.array([questions[i].row for i in some])
             made |= intervals(_flips(kind, said[some], said_before[some]), asked, len(rows))
-        return made
+            outcomes[kind] = "".join(str(int(right)) for right in said[some])
+        return {"figures": made, "outcomes": outcomes}
 
     said_before = answered(model)
     before, alone = read(paths[0], model), read(paths[0], model, at_once=1)
     model.set_submodule(layers_name(model), nn.ModuleList())  # from here on it makes logits of states alone
-    found = [about | {"figures": figures(measure.distances(before, before, written), said_before)}]
+    found = [about | figures(measure.distances(before, before, written), said_before)]
     control = of_tokens(measure.distances(before, alone, written), owners, len(rows))
     for path in paths[1:]:
         model, other, more = _open(path, device, weight_only, str(renderer.tokenizer.chat_template))
         if other.tokenizer.get_vocab() != renderer.tokenizer.get_vocab():
             raise SourceError(f"{path}: has another vocabulary than {paths[0]}, so tokens cannot be compared")
         now = measure.distances(before, read(path, model), written)
-        found.append(more | {"figures": figures(now, answered(model))})
+        found.append(more | figures(now, answered(model)))
         del model
         gc.collect()  # modules are in circles, and the next model needs the room
     return {
@@ -168,10 +167,10 @@ def lines(table: Mapping[str, Any]) -> Iterator[str]:
     """The table as text, for a person."""
     data, folders = table["data"], [*table["folders"], table["control"]]
     yield f"{data['conversations']} conversations, {data['tokens']:,} tokens of the assistant's, {data['replies']} replies; in brackets: 95 %"
-    shown = [name for name in COLUMNS if name in folders[0]["figures"]]
-    cells = [["", "numerics", "bits", "GB", *(COLUMNS[name][0] for name in shown)]]
+    columns = COLUMNS | {kind: (f"{kind}, %", "{:.1%}") for kind in folders[0]["outcomes"]}
+    cells = [["", "numerics", "bits", "GB", *(heading for heading, _ in columns.values())]]
     for one in folders:
-        figures = [_cell(COLUMNS[name][1], one["figures"].get(name)) for name in shown]
+        figures = [_cell(form, one["figures"].get(name)) for name, (_, form) in columns.items()]
         cells.append([one["folder"], one["numerics"], f"{one['bits_per_weight']:.2f}", f"{one['bytes'] / 1e9:.3f}", *figures])  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:

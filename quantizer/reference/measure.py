@@ -13,17 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gates.reply.reply import Reply
+from gates.contracts.case import Case
+from gates.detect.catalogue import GATES
+from gates.reply.reply import Reply, ReplyCall
 from quantizer.core.decoder import hidden_states, logits
 from quantizer.data.batches import batches, collate
-from quantizer.data.conversation import Conversation
+from quantizer.data.conversation import Conversation, Message
 from quantizer.data.judge import ExpectedMessage, find_faults
 from quantizer.data.render import Renderer, TrainingSample
 
-LONGEST: Final = 256
+LONGEST: Final = 128
 """Tokens of a reply."""
-TEXTS, SLICE = 8_192, 1_024
-"""Padded tokens that are read at once; tokens whose logits are."""
+TEXTS, PROMPTS, SLICE = 8_192, 32_768, 1_024
+"""Padded tokens that are read at once, or answered; tokens whose logits are."""
 _CALL: Final = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 Check = Callable[[str, bool], bool]
 """Whether a reply is right, from its text and whether it ended."""
@@ -31,7 +33,8 @@ Track = Callable[[Sequence[Any]], Iterable[Any]]
 
 
 class Question(NamedTuple):
-    """A prompt, and the check of its reply. kind: exact (calls) or speech. row: the number of its conversation."""
+    """A prompt, and the check of its reply. kind: exact (calls), speech, or that of a conversation which says what it expects. row: the
+    number of its conversation."""
 
     row: int
     kind: str
@@ -91,9 +94,15 @@ def turns(renderer: Renderer, conversations: Iterable[Conversation]) -> list[Que
     for number, row in enumerate(conversations):
         for place, message in enumerate(row.messages):
             if message["role"] == "assistant":
-                calls = [call["function"] for call in message.get("tool_calls") or ()]
                 prompt = renderer.encode(renderer.prompt(row, place))
-                kind, check = ("exact", called(calls)) if calls else ("speech", _spoken(row.tools))
+                kind, check = "speech", _spoken(row.tools)
+                if row.expect and place == len(row.messages) - 1:
+                    kind, check = row.kind, expected(row.tools, row.expect, row.messages[:place])
+                elif calls := [call["function"] for call in message.get("tool_calls") or ()]:
+                    kind, check = (
+                        "exact",
+                        expected(row.tools, {"calls": _accepted(calls)}, row.messages[:place]),
+                    )
                 found.append(Question(number, kind, prompt, check))
     return found
 
@@ -104,7 +113,7 @@ def right_replies(
 ) -> list[bool]:
     """Whether the model's reply to each is right."""
     device, made = next(model.parameters()).device, {}
-    for group in track(batches([len(one.prompt) for one in questions], TEXTS)):
+    for group in track(batches([len(one.prompt) for one in questions], PROMPTS)):
         prompts = [questions[i].prompt for i in group]
         width = max(len(prompt) for prompt in prompts)
         ids = torch.tensor([[renderer.pad] * (width - len(one)) + one for one in prompts], device=device)
@@ -117,16 +126,30 @@ def right_replies(
     return [made[i] for i in range(len(questions))]
 
 
-def called(wanted: Sequence[Mapping[str, Any]]) -> Check:
-    """The check of a reply that should make these calls, as <tool_call> and JSON."""
+def _accepted(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"name": one["name"], "arguments": {key: [value] for key, value in one["arguments"].items()}}
+        for one in calls
+    ]
+
+
+def expected(
+    tools: Sequence[Mapping[str, Any]], expect: Mapping[str, Any], asked: Sequence[Message]
+) -> Check:
+    """The check of a reply by the gates that judge what is expected, as in a gate's case; calls are <tool_call> and JSON."""
+    case = Case("", (), tuple(asked), tools=tuple(tools), expect=expect)
+    gates = [gate for gate in GATES.values() if gate.expects in expect]
 
     def check(text: str, ended: bool) -> bool:
         try:
             made = [json.loads(call) for call in _CALL.findall(text)]
-        except ValueError:
+            calls = [(str(one["name"]), json.dumps(one["arguments"])) for one in made]
+        except (ValueError, KeyError, TypeError):
             return False
-        sought = [{"name": one["name"], "arguments": one["arguments"]} for one in wanted]
-        return ended and made == sought
+        parts = tuple(ReplyCall(i, f"call_{i}", *call) for i, call in enumerate(calls))
+        reason = "tool_calls" if parts else "stop"
+        reply = Reply(200, _CALL.sub("", text).strip(), calls=parts, finish_reason=reason, done=True)
+        return ended and not any(gate.findings(case, reply) for gate in gates)
 
     return check
 

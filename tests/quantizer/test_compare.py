@@ -20,7 +20,7 @@ from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.reference.compare import intervals  # noqa: E402
-from quantizer.reference.measure import called, right_replies, turns  # noqa: E402
+from quantizer.reference.measure import expected, right_replies, turns  # noqa: E402
 from quantizer.reference.model import reference_model  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -88,14 +88,47 @@ def test_replies_in_a_batch_are_judged_as_alone(data: Path) -> None:
 
 
 CALL = '<tool_call>\n{"name": "get_time", "arguments": {"city": "Pune"}}\n</tool_call>'
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_time",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        },
+    }
+]
+PUNE = {"calls": [{"name": "get_time", "arguments": {"city": ["Pune"]}}]}
 
 
 @pytest.mark.parametrize(
-    "text, ended, right",
-    [(CALL, True, True), (CALL, False, False), (CALL.replace("Pune", "Rome"), True, False), ("It is five.", True, False)],
+    "expect, text, ended, right",
+    [
+        (PUNE, CALL, True, True), (PUNE, CALL, False, False), (PUNE, CALL.replace("Pune", "Rome"), True, False),
+        (PUNE, "It is five.", True, False), (PUNE, "<tool_call>[1]</tool_call>", True, False), ({"calls": []}, CALL, True, False),
+        ({"answer": {"any": ["Paris"]}}, "It is Paris.", True, True), ({"answer": {"any": ["Paris"]}}, "It is Rome.", True, False),
+        ({"checks": {"max_sentences": 1}}, "One. Two.", True, False),
+    ],
 )  # fmt: skip
-def test_an_exact_call_has_the_name_and_the_arguments(text: str, ended: bool, right: bool) -> None:
-    assert called([{"name": "get_time", "arguments": {"city": "Pune"}}])(text, ended) is right
+def test_a_reply_is_judged_as_a_gate_judges_what_is_expected(
+    expect: dict[str, Any], text: str, ended: bool, right: bool
+) -> None:
+    assert expected(TOOLS, expect, [{"role": "user", "content": "What is it?"}])(text, ended) is right
+
+
+def test_replies_are_counted_by_kind(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = data.read_text().splitlines()
+    fact = json.loads(rows[0]) | {"id": "fact-1", "expect": {"answer": {"any": ["Pune"]}}}
+    (tmp_path / "rows.jsonl").write_text("\n".join([*rows, json.dumps(fact)]))
+
+    given = ["--data", str(tmp_path / "rows.jsonl"), "--replies", "--device", "cpu", "--json"]
+    assert main(["quantize", "compare", str(folders.NANO), str(folders.NANO), *given]) == 0
+
+    table = json.loads(capsys.readouterr().out)
+    reference, same = table["folders"]
+    assert same["outcomes"] == reference["outcomes"] and len(same["outcomes"].pop("fact")) == 1
+    said = "".join(same["outcomes"].values())
+    assert "1" in said and len(said) + 1 == table["data"]["replies"]
+    assert same["figures"]["fact_lost"] == [0, 0, 0]
 
 
 def test_conversations_are_drawn_whole() -> None:

@@ -19,6 +19,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("no message in it", {"messages": []}, "length >= 1 - at `$.messages`"),
     ("tools under another name", {"messages": GOOD, "tool": [SEARCH]}, "did you mean 'tools'?"),
     ("tools of the old API", {"messages": GOOD, "tools_": "x"}, "did you mean 'tools'?"),
+    ("an unknown expectation", {"messages": GOOD, "expect": {"answers": []}}, "expect.answers: unknown key; did you mean 'answer'?"),
     ("a message that is a text", {"messages": ["Hi"]}, "Expected `object`, got `str` - at `$.messages[0]`"),
     ("a role that nobody has", {"messages": [said("human", "Hi")]}, "Invalid enum value 'human' - at `$.messages[0].role`"),
     ("nobody answers", {"messages": GOOD[:1]}, "no message of the assistant's"),

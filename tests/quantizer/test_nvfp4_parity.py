@@ -84,7 +84,7 @@ def ggml() -> Any:
 def test_ggml_packs_the_same_codes_and_scales(ggml: Any, size: float) -> None:
     weight = torch.randn(64, 512, generator=torch.Generator().manual_seed(4)) * size
     scales, codes = ggml_parts(ggml.quantize(weight.numpy(), NVFP4))
-    ours = blocks.quantize(weight, tensor_scale=torch.tensor(1.0))
+    ours = blocks.quantize(weight, torch.tensor(1.0))
     plain = grid.unpack(ours.packed)
 
     assert torch.equal(scales, ours.scale.view(torch.uint8))
