@@ -72,9 +72,7 @@ def declared_calls(text: str, tools: Tools, own_keys: tuple[str, ...]) -> list[C
 
 
 _NAMED = re.compile(
-    r'<function=([\w.-]{{1,128}})|\A\[\s*([\w.]{{1,128}})\(|"(?:{})"\s*:\s*"([^"\\]{{1,128}})"'.format(
-        "|".join(NAME_KEYS)
-    )
+    rf'<function=([\w.-]{{1,128}})|\A\[\s*([\w.]{{1,128}})\(|"(?:{"|".join(NAME_KEYS)})"\s*:\s*"([^"\\]{{1,128}})"'
 )
 _CALL_BEGUN = re.compile(
     r'[\s\[]*\{\s*(?:"(?:id|type|thought|tool_call_id)"\s*:\s*"[^"]*"\s*,\s*|"(?:\w{4,8}_)?(?:calls?|function)"\s*:\s*[\[\s]*\{\s*)*'
@@ -151,11 +149,8 @@ def _arguments_of(fields: dict[str, msgspec.Raw]) -> str | None:
 
 def _call(fields: dict[str, msgspec.Raw], tools: Tools | None) -> Call | None:
     """The call that an object is by itself; with `tools` only of one of these."""
-    names = [
-        name
-        for key in NAME_KEYS
-        if (name := _text_of(fields.get(key))) is not None and (tools is None or name in tools)
-    ]
+    said = (_text_of(fields.get(key)) for key in NAME_KEYS)
+    names = [name for name in said if name is not None and (tools is None or name in tools)]
     arguments = _arguments_of(fields)
     if not names or arguments is None:
         return None
@@ -231,10 +226,8 @@ def _elements(text: str, begins: re.Pattern[str], ends: re.Pattern[str]) -> Iter
     at = 0
     while (opening := begins.search(text, at)) is not None:
         closing = ends.search(text, opening.end())
-        yield (
-            opening[opening.lastindex or 0],
-            text[opening.end() : None if closing is None else closing.start()],
-        )
+        end = None if closing is None else closing.start()
+        yield opening[opening.lastindex or 0], text[opening.end() : end]
         if closing is None:
             return
         at = closing.end()
@@ -267,10 +260,8 @@ def _element_calls(text: str, word: str, tools: Tools) -> list[Call]:
 
 # GLM's NAME<arg_key>k</arg_key><arg_value>v</arg_value>.
 
-_ARG, _ARG_ENDS = (
-    re.compile(r"<(?:longcat_|ifm\|)?arg_(key|value)(?::\w{1,32})?>"),
-    re.compile(r"</(?:longcat_|ifm\|)?arg_(?:key|value)(?::\w{1,32})?>"),
-)
+_ARG = re.compile(r"<(?:longcat_|ifm\|)?arg_(key|value)(?::\w{1,32})?>")
+_ARG_ENDS = re.compile(r"</(?:longcat_|ifm\|)?arg_(?:key|value)(?::\w{1,32})?>")
 _BARE_NAME = re.compile(r"([\w.:/-]{1,128})(?:<tool_sep(?::\w{1,32})?>)?")
 
 
@@ -316,21 +307,33 @@ def _named_json(text: str, word: str, tools: Tools) -> list[Call]:
     return calls
 
 
-# Gemma 4's and FunctionGemma's call:NAME{key:<escape>text<escape>,other:1}.
+# Gemma 4's and FunctionGemma's call:NAME{key:<escape>text<escape>,other:[1]}: JSON but for its strings and bare keys.
 
-_GEMMA, _GEMMA_ENDS = re.compile(r"call:([\w.-]{1,128})\{"), re.compile(r"\}(?=\s{0,4}(?:call:|<|\Z))")
-_GEMMA_PAIR = re.compile(r"([\w.-]{1,128}):(?:(<escape>|<\|\"\|>)(.*?)\2|([^,<>{}]*))(?:,|\Z)", re.DOTALL)
+_GEMMA = re.compile(r'"call":"([\w.-]{1,128})"(?=\{)')
+_GEMMA_WORD = re.compile(
+    r"(<escape>|<\|\"\|>)(.*?)\1|[^\s,:<>{}\[\]\"](?:[^,:<>{}\[\]\"]*[^\s,:<>{}\[\]\"])?", re.DOTALL
+)
 
 
 def _gemma_calls(text: str, word: str, tools: Tools) -> list[Call]:
-    calls = []
-    for name, inner in _elements(text, _GEMMA, _GEMMA_ENDS):
-        pairs = [(m[1], m[3] if m[2] else m[4].strip()) for m in _GEMMA_PAIR.finditer(inner)]
-        calls.append(_typed(name, pairs, tools) if pairs or not inner.strip() else Call(name, ""))
-    return calls
+    return (
+        _named_json(_GEMMA.sub(r"\1", _GEMMA_WORD.sub(_quoted, text)), "", tools) if "call:" in text else []
+    )
+
+
+def _quoted(word: re.Match[str]) -> str:
+    said = word[2] if word[1] else word[0]
+    return said if not word[1] and kind_of(said) else json.dumps(said, ensure_ascii=False)
 
 
 # Python's form: [f(x=1), g()], f(x=1), one call a line.
+
+
+class _JSONWords(ast.NodeTransformer):
+    """OLMo 3 writes `true`, `false` and `null`."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(json.loads(node.id)) if node.id in ("true", "false", "null") else node
 
 
 def python_calls(text: str, word: str, tools: Tools) -> list[Call]:
@@ -338,7 +341,7 @@ def python_calls(text: str, word: str, tools: Tools) -> list[Call]:
     source = text.strip().removeprefix("```tool_code").removeprefix("```python").strip("`").strip()
     source = f"[{','.join(source.splitlines())}]" if "\n" in source and not source.startswith("[") else source
     try:
-        tree = ast.parse(source, mode="eval").body if len(source) < 1 << 16 else None
+        tree = _JSONWords().visit(ast.parse(source, mode="eval").body) if len(source) < 1 << 16 else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     nodes = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]

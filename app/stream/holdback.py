@@ -205,7 +205,7 @@ class HoldBack:
         if not reason:
             self._take_held()
         self._release()
-        is_answer = not (self.is_visible or self._has_reasoning or self._policy.thinking)
+        is_answer = not (self.is_visible or self._has_reasoning or self._policy.thinking or self.dropped)
         if is_answer and reason in _NORMAL and self._orphan.strip():  # nothing followed the closing tag
             self._show(Text(0, self._orphan.strip()))
         self._flush_withheld()

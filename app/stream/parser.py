@@ -149,9 +149,7 @@ class Parser:
     def __init__(self, rules: Rules, hold: HoldBack) -> None:
         self.hold = hold
         self._rules = rules
-        self._letters = _HEAD_LETTERS + (
-            ascii_letters if rules.tools else ""
-        )  # with what words begin that mark what follows
+        self._letters = _HEAD_LETTERS + (ascii_letters if rules.tools else "")  # words that mark begin so
         self._buf = ""  # not decided yet
         self._at = 0  # in `_buf`
         self._final = False  # nothing follows `_buf`
@@ -706,9 +704,8 @@ class Parser:
         if is_inside and marker.kind == "call" and not is_structured:
             is_structured = self._has_prefix(body) > 0
         is_alone = char not in "{[<" and "\n\n" in buf[end:body]
-        is_element = (marker.kind == "weak_call" and char not in "{[") or (
-            marker.name == "named" and char != "<"
-        )
+        is_named = marker.name == "named" and char != "<"
+        is_element = is_named or (marker.kind == "weak_call" and char not in "{[")
         if is_alone or is_element or (is_inside and not is_structured):
             return self._literal(at, end)
         if char not in "{[<" and not is_inside:
