@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 import uvloop
 
-from tests.app.house import House, forget, house
+from tests.app.house import GatewayFixture, forget, house
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:
@@ -16,7 +16,7 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """One gateway for all tests of a file that need no settings of their own."""
     limits = {"max_body_bytes": 4096, "max_messages": 5}
     async with house(tmp_path_factory.mktemp("state"), gateway=limits) as it:
@@ -24,7 +24,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def home(shared: House) -> House:
+async def home(shared: GatewayFixture) -> GatewayFixture:
     """The shared gateway, with a fresh script."""
     shared.engine.forget()
     forget(shared.gateway.pool)

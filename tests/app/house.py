@@ -114,7 +114,7 @@ def said(stream: Sequence[Any]) -> str:
 
 
 @dataclass
-class House:
+class GatewayFixture:
     """A running gateway, and what tests ask of it."""
 
     gateway: Gateway
@@ -256,7 +256,7 @@ def nano(artefact: str | Path = "annie-nano-q4_k_m", *args: str) -> dict[str, An
 @asynccontextmanager
 async def run(
     config: Config, engine: Any = None, ready: bool = True, tracing: Tracing | None = None
-) -> AsyncIterator[House]:
+) -> AsyncIterator[GatewayFixture]:
     """The gateway of a configuration, up and ready, until the block ends; `engine` is its scripted one."""
     tape, outer = Tape(), structlog.get_config()
     gateway = Gateway(config, TOKEN, logs.configure(stream=tape), tracing=tracing)
@@ -274,7 +274,7 @@ async def run(
     connector = aiohttp.TCPConnector(limit=0)
     try:
         async with aiohttp.ClientSession(connector=connector) as client:
-            yield House(gateway, url, admin, tape, client, engine)
+            yield GatewayFixture(gateway, url, admin, tape, client, engine)
     finally:
         for server in both:
             server.should_exit = True
@@ -284,7 +284,7 @@ async def run(
 
 
 @asynccontextmanager
-async def house(base: Path, **settings: Any) -> AsyncIterator[House]:
+async def house(base: Path, **settings: Any) -> AsyncIterator[GatewayFixture]:
     """An engine and a gateway before it; settings as in `config`."""
     async with ScriptedEngine() as engine, run(config(engine, base, **settings), engine) as it:
         yield it

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from tests.app.house import House, eventually, house
+from tests.app.house import GatewayFixture, eventually, house
 from tests.script import DONE, Do, Head, Say, Step, finish, role, text
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def _profiler(made: list[tuple[str, str]]) -> Callable[[FrameType, str, object],
     return profile
 
 
-async def count(home: House) -> Calls:
+async def count(home: GatewayFixture) -> Calls:
     """The calls of the chunk that made the fewest."""
     heard, found = Counter[str](), list[Calls]()
     made: list[tuple[str, str]] = []
@@ -96,7 +96,7 @@ async def count(home: House) -> Calls:
     return min(found, key=lambda calls: len(calls.made))
 
 
-async def count_request(home: House) -> Calls:
+async def count_request(home: GatewayFixture) -> Calls:
     """The calls of the request that made the fewest, from its first byte to its log line."""
     found: list[Calls] = []
     for _ in range(REQUESTS):

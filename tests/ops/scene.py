@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.config.config import parse
-from tests.app.house import House, eventually, run
+from tests.app.house import GatewayFixture, eventually, run
 from tests.app.promotion import stage
 from tests.ops.facts import ROOT
 
@@ -67,7 +67,7 @@ def tables(base: Path) -> dict[str, Any]:
 class Scene:
     """The gateway, and what is done to it."""
 
-    def __init__(self, house: House, base: Path) -> None:
+    def __init__(self, house: GatewayFixture, base: Path) -> None:
         self.house = house
         self.base = base
         self.operator = stage.Stage(house)

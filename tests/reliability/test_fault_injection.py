@@ -23,7 +23,7 @@ import pytest_asyncio
 from app.stream.pipeline import LARGE_BYTES
 from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
-from tests.app.house import TOOLS, House, config, eventually, forget, frames, run, said
+from tests.app.house import TOOLS, GatewayFixture, config, eventually, forget, frames, run, said
 from tests.scale import PATIENCE, scaled
 from tests.script import DONE, Head, Say, Step, Wait, finish, role, text, thought, usage
 from tests.scripted_engine import ScriptedEngine, Seen
@@ -140,7 +140,7 @@ def targets_in(module: str) -> Iterator[Target]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway that holds all of them at once, and sends signs of life."""
     async with Echoing() as engine:
         settings = config(
@@ -151,7 +151,7 @@ async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]
             yield it
 
 
-async def ask(home: House, number: int, stream: bool) -> str:
+async def ask(home: GatewayFixture, number: int, stream: bool) -> str:
     """Empty if the reply is whole; the error's code if it failed honestly. Anything else fails the test."""
     word, calls = f"w{number}", number % 3 == 0
     asked = {"messages": [{"role": "user", "content": f"{word} call" if calls else word}]}
@@ -186,7 +186,7 @@ def check_whole(word: str, calls: bool, choices: list[dict[str, Any]]) -> None:
     assert choices[-1]["finish_reason"] == ("tool_calls" if calls else "stop")
 
 
-async def all_at_once(home: House) -> list[str]:
+async def all_at_once(home: GatewayFixture) -> list[str]:
     """What became of each reply; afterwards nothing is left open."""
     forget(home.gateway.pool)
     async with asyncio.timeout(PATIENCE):
@@ -195,7 +195,7 @@ async def all_at_once(home: House) -> list[str]:
     return found
 
 
-async def called(home: House, module: str) -> dict[Target, int]:
+async def called(home: GatewayFixture, module: str) -> dict[Target, int]:
     """The functions of a module that replies run through, and how often one run calls them."""
     faults = {target: Fault() for target in targets_in(module)}
     with contextlib.ExitStack() as stack:
@@ -207,7 +207,7 @@ async def called(home: House, module: str) -> dict[Target, int]:
 
 
 @pytest.mark.parametrize("module", [*READING, *SERVING])
-async def test_what_one_callback_raises_reaches_no_other_reply(home: House, module: str) -> None:
+async def test_what_one_callback_raises_reaches_no_other_reply(home: GatewayFixture, module: str) -> None:
     """Each method at the beginning, in the middle and late in the run, with another error each time."""
     targets = await called(home, module)
     assert targets

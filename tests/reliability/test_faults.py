@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.app.house import Answer, House, configured, eventually, forget, run
+from tests.app.house import Answer, GatewayFixture, configured, eventually, forget, run
 from tests.app.promotion.nano import ANNIE, needs_models, running, spec_of
 from tests.reliability import proxy
 from tests.reliability.proxy import ACCENTED, Fault, Proxy
@@ -62,7 +62,7 @@ FAULTS: dict[str, Tried] = {
 class Place:
     """A gateway, the proxy on its way to a real engine, and the same engine without it."""
 
-    home: House
+    home: GatewayFixture
     proxy: Proxy
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.app.house import HELLO, TOKEN, House, eventually, house, said
+from tests.app.house import HELLO, TOKEN, GatewayFixture, eventually, house, said
 from tests.reliability.wire import Wire, code, post, statuses
 from tests.script import DONE, Head, Say, Wait, finish, text
 
@@ -21,13 +21,13 @@ CHUNKED = "Transfer-Encoding: chunked"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway of little patience for those who are slow to ask."""
     async with house(tmp_path_factory.mktemp("state"), gateway={"read_seconds": SECONDS}) as it:
         yield it
 
 
-async def is_well(home: House) -> None:
+async def is_well(home: GatewayFixture) -> None:
     """Nothing reached the engine, and a good caller is served."""
     assert home.engine.requests == []
     assert (await home.ask()).text == "Hello there."
@@ -67,7 +67,7 @@ AMBIGUOUS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-async def test_what_may_be_read_in_two_ways_is_not_read_at_all(home: House, name: str) -> None:
+async def test_what_may_be_read_in_two_ways_is_not_read_at_all(home: GatewayFixture, name: str) -> None:
     """One 400 and the end: what follows in the same bytes is no request."""
     wire = await Wire.to(home.url)
     await wire.send(AMBIGUOUS[name] + SMUGGLED)
@@ -77,7 +77,7 @@ async def test_what_may_be_read_in_two_ways_is_not_read_at_all(home: House, name
 
 
 @pytest.mark.parametrize("listener", ["public", "admin"])
-async def test_what_could_not_be_read_is_counted_by_its_code(home: House, listener: str) -> None:
+async def test_what_could_not_be_read_is_counted_by_its_code(home: GatewayFixture, listener: str) -> None:
     async def counted() -> float:
         return (await home.metrics())("manners_unreadable_total", listener=listener, code="invalid_http")
 
@@ -100,7 +100,7 @@ LARGE: dict[str, tuple[bytes, int, str]] = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-async def test_what_is_too_large_is_refused_while_it_comes(home: House, name: str) -> None:
+async def test_what_is_too_large_is_refused_while_it_comes(home: GatewayFixture, name: str) -> None:
     """The connection ends, also for one who goes on sending."""
     data, status, word = LARGE[name]
     wire = await Wire.to(home.url)
@@ -124,7 +124,7 @@ SLOW: dict[str, bytes] = {
 
 @pytest.mark.parametrize("listener", ["public", "admin"])
 @pytest.mark.parametrize("name", SLOW)
-async def test_who_is_slow_to_ask_is_not_waited_for(home: House, name: str, listener: str) -> None:
+async def test_who_is_slow_to_ask_is_not_waited_for(home: GatewayFixture, name: str, listener: str) -> None:
     """A byte now and then buys no time."""
     wire, data = await Wire.to(home.url if listener == "public" else home.admin), SLOW[name]
     if listener == "admin":
@@ -142,7 +142,7 @@ async def test_who_is_slow_to_ask_is_not_waited_for(home: House, name: str, list
     assert not [line for line in home.log.lines if line["level"] == "error"]
 
 
-async def test_hundreds_who_are_slow_hold_nobody_up(home: House) -> None:
+async def test_hundreds_who_are_slow_hold_nobody_up(home: GatewayFixture) -> None:
     wires = [await Wire.to(home.url) for _ in range(300)]
     await asyncio.gather(*[wire.send(SLOW["half a head"]) for wire in wires])
     assert (await home.ask()).text == "Hello there."
@@ -152,7 +152,7 @@ async def test_hundreds_who_are_slow_hold_nobody_up(home: House) -> None:
     await is_well(home)
 
 
-async def test_who_goes_on_sending_after_a_no_is_let_go(home: House) -> None:
+async def test_who_goes_on_sending_after_a_no_is_let_go(home: GatewayFixture) -> None:
     """The reply is over, the body is not: the connection is not kept for it."""
     wire = await Wire.to(home.url)
     await wire.send(post(b"{", f"Content-Length: {9 << 20}"))
@@ -162,7 +162,7 @@ async def test_who_goes_on_sending_after_a_no_is_let_go(home: House) -> None:
     await is_well(home)
 
 
-async def test_half_a_second_request_cuts_no_stream_short(home: House) -> None:
+async def test_half_a_second_request_cuts_no_stream_short(home: GatewayFixture) -> None:
     """Who is being served may be slow to say what comes next."""
     home.engine.play(Head(), Say(text("One")), Wait(3 * SECONDS), Say(text(" two")), Say(finish()), Say(DONE))
     wire = await Wire.to(home.url)

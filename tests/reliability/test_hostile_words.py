@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from app.access.keys import KeyRing
-from tests.app.house import HELLO, TOKEN, House, house
+from tests.app.house import HELLO, TOKEN, GatewayFixture, house
 from tests.reliability.wire import Wire, post, statuses
 
 pytestmark = [pytest.mark.reliability, pytest.mark.asyncio(loop_scope="module")]
@@ -23,7 +23,7 @@ CLOSE = "Connection: close"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway with a key."""
     async with house(tmp_path_factory.mktemp("state"), keys=(KEY,)) as it:
         yield it
@@ -51,7 +51,7 @@ TRICKS = [
 @pytest.mark.parametrize("token", [KEY, TOKEN])
 @pytest.mark.parametrize("target", TRICKS)
 async def test_no_path_leads_from_the_public_listener_to_the_operators(
-    home: House, target: str, token: str
+    home: GatewayFixture, target: str, token: str
 ) -> None:
     """Whoever asks, with whatever key: there is nothing, in the envelope."""
     raw = await get(home.url, target, f"Authorization: Bearer {token}")
@@ -63,7 +63,7 @@ async def test_no_path_leads_from_the_public_listener_to_the_operators(
 
 
 @pytest.mark.parametrize("target", TRICKS)
-async def test_no_path_gets_past_the_operators_token(home: House, target: str) -> None:
+async def test_no_path_gets_past_the_operators_token(home: GatewayFixture, target: str) -> None:
     """On their own listener, without the token, nothing but health, metrics and the console's files."""
     raw = await get(home.admin, target, f"Authorization: Bearer {KEY}")
     (status,) = statuses(raw)
@@ -74,7 +74,7 @@ async def test_no_path_gets_past_the_operators_token(home: House, target: str) -
 
 @pytest.mark.parametrize("name", ["..%2f..%2fadmin.token", "%2e%2e", "sha256:" + "0" * 64, "%00", "a" * 5000])
 @pytest.mark.parametrize("where", ["/admin/reports/", "/admin/operations/"])
-async def test_a_name_is_looked_up_and_is_no_path(home: House, where: str, name: str) -> None:
+async def test_a_name_is_looked_up_and_is_no_path(home: GatewayFixture, where: str, name: str) -> None:
     """An operator's own typing mistake opens no file either."""
     raw = await get(home.admin, where + name, f"Authorization: Bearer {TOKEN}")
     assert list(statuses(raw)) == [404]
@@ -128,7 +128,7 @@ def bodies(url: str) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", bodies(""))
-async def test_no_url_in_a_body_is_fetched(home: House, name: str) -> None:
+async def test_no_url_in_a_body_is_fetched(home: GatewayFixture, name: str) -> None:
     """It is refused, or it is text and goes to the engine as such: the gateway asks engines only."""
     async with trap() as (url, asked):
         path, body = bodies(url)[name]
@@ -141,7 +141,7 @@ async def test_no_url_in_a_body_is_fetched(home: House, name: str) -> None:
     home.engine.forget()
 
 
-async def test_no_header_sends_a_request_elsewhere(home: House) -> None:
+async def test_no_header_sends_a_request_elsewhere(home: GatewayFixture) -> None:
     """Host, forwarding headers and an absolute target are words of a caller's."""
     async with trap() as (url, asked):
         host = url.split("/")[2]
@@ -169,7 +169,7 @@ LEAKS = [
 ]  # fmt: skip
 
 
-async def test_no_secret_and_no_word_is_written_down(home: House) -> None:
+async def test_no_secret_and_no_word_is_written_down(home: GatewayFixture) -> None:
     """Well or badly formed, on either listener, let in or not: neither log nor metrics nor state tell."""
     for url in (home.url, home.admin):
         for request in LEAKS:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.app.house import TOKEN, House, eventually, house
+from tests.app.house import TOKEN, GatewayFixture, eventually, house
 from tests.scale import PATIENCE, scaled
 
 pytestmark = [pytest.mark.reliability, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
@@ -25,14 +25,14 @@ the scripted engine fails at, which is 502, as `is_answered` says."""
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     async with house(tmp_path_factory.mktemp("state"), keys=(KEY,)) as it:
         yield it
 
 
 @pytest.mark.parametrize("listener", DOCUMENTS)
 async def test_every_operation_of_a_document_answers_whatever_is_sent(
-    home: House, listener: str, tmp_path: Path
+    home: GatewayFixture, listener: str, tmp_path: Path
 ) -> None:
     path, key = DOCUMENTS[listener]
     url = home.url if listener == "public" else home.admin
@@ -48,6 +48,6 @@ async def test_every_operation_of_a_document_answers_whatever_is_sent(
     await eventually(home.is_quiet)  # a place is free a moment after the last byte
 
 
-async def test_the_operators_document_is_for_operators(home: House) -> None:
+async def test_the_operators_document_is_for_operators(home: GatewayFixture) -> None:
     assert (await home.get(home.admin + "/admin/openapi.json")).status == 401
     assert (await home.get(home.url + "/admin/openapi.json")).status == 404

@@ -16,7 +16,7 @@ from app.errors.tree import StateUnavailable
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import Meter
-from tests.app.house import TOKEN, Answer, House, config, eventually, house, run
+from tests.app.house import TOKEN, Answer, GatewayFixture, config, eventually, house, run
 from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, status, text, thought
 from tests.scripted_engine import ScriptedEngine
 
@@ -36,7 +36,9 @@ def counted(prompt: int, completion: int, cached: int = 0) -> tuple[Step, ...]:
     return (Head(), Say(text("Hello.")), Say(finish()), Say(told), Say(DONE))
 
 
-async def operate(home: House, method: str, path: str, body: Any = None, token: str = TOKEN) -> Answer:
+async def operate(
+    home: GatewayFixture, method: str, path: str, body: Any = None, token: str = TOKEN
+) -> Answer:
     """One request to the operators' API."""
     headers = {"authorization": f"Bearer {token}"}
     async with home.client.request(method, home.admin + path, json=body, headers=headers) as response:
@@ -44,7 +46,7 @@ async def operate(home: House, method: str, path: str, body: Any = None, token: 
         return Answer(response.status, heads, await response.read())
 
 
-async def add(home: House, name: str, **limits: int) -> dict[str, str]:
+async def add(home: GatewayFixture, name: str, **limits: int) -> dict[str, str]:
     """A new key, as the header of a caller."""
     answer = await operate(home, "POST", "/admin/keys", {"name": name, **limits})
     assert answer.status == 201
@@ -52,13 +54,13 @@ async def add(home: House, name: str, **limits: int) -> dict[str, str]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway with one key of the configuration."""
     async with house(tmp_path_factory.mktemp("state"), keys=("configured",)) as it:
         yield it
 
 
-async def test_a_key_opens_at_once_and_after_its_revocation_no_more(home: House) -> None:
+async def test_a_key_opens_at_once_and_after_its_revocation_no_more(home: GatewayFixture) -> None:
     key = await add(home, "kitchen")
     assert (await home.ask(headers=key)).status == 200
     assert (await home.booked())["key"] == "kitchen"
@@ -70,12 +72,12 @@ async def test_a_key_opens_at_once_and_after_its_revocation_no_more(home: House)
     assert (again.status, again.error["code"]) == (404, "key_not_found")
 
 
-async def test_a_key_of_the_configuration_keeps_working_and_has_a_name(home: House) -> None:
+async def test_a_key_of_the_configuration_keeps_working_and_has_a_name(home: GatewayFixture) -> None:
     assert (await home.ask(headers={"authorization": "Bearer configured"})).status == 200
     assert (await home.booked())["key"] == "key-1"
 
 
-async def test_too_many_requests_are_told_which_limit_and_when_to_come_again(home: House) -> None:
+async def test_too_many_requests_are_told_which_limit_and_when_to_come_again(home: GatewayFixture) -> None:
     key = await add(home, "porch", rpm=2, tpm=10_000)
     answers = [await home.ask(headers=key) for _ in range(3)]
     assert [answer.status for answer in answers] == [200, 200, 429]
@@ -94,7 +96,7 @@ async def test_too_many_requests_are_told_which_limit_and_when_to_come_again(hom
     assert len(home.engine.requests) == 2
 
 
-async def test_a_keys_requests_at_once_are_counted_until_each_is_over(home: House) -> None:
+async def test_a_keys_requests_at_once_are_counted_until_each_is_over(home: GatewayFixture) -> None:
     go = asyncio.Event()
     key = await add(home, "study", concurrency=1)
     home.engine.play(Head(), Say(text("One")), Until(go), Say(finish()), Say(DONE))
@@ -112,7 +114,7 @@ async def test_a_keys_requests_at_once_are_counted_until_each_is_over(home: Hous
     await home.booked()
 
 
-async def test_a_place_is_free_when_the_last_byte_is_out(home: House) -> None:
+async def test_a_place_is_free_when_the_last_byte_is_out(home: GatewayFixture) -> None:
     """Whoever asks one after the other is never two at once, though the engine is slow to end its stream."""
     key = await add(home, "cellar", concurrency=1)
     for _ in range(5):
@@ -123,14 +125,14 @@ async def test_a_place_is_free_when_the_last_byte_is_out(home: House) -> None:
         await home.booked()
 
 
-async def test_a_bad_request_gives_its_place_back(home: House) -> None:
+async def test_a_bad_request_gives_its_place_back(home: GatewayFixture) -> None:
     key = await add(home, "garage", concurrency=1)
     for _ in range(3):
         assert (await home.ask(b"{", headers=key)).status == 400
         await home.booked()
 
 
-async def test_a_budget_ends_and_waiting_does_not_help(home: House) -> None:
+async def test_a_budget_ends_and_waiting_does_not_help(home: GatewayFixture) -> None:
     """The tokens are the engine's; clients of OpenAI and Anthropic are told not to repeat it."""
     key = await add(home, "guest", budget=30)
     home.engine.play(*counted(20, 11))
@@ -145,7 +147,7 @@ async def test_a_budget_ends_and_waiting_does_not_help(home: House) -> None:
     await home.booked()
 
 
-async def test_usage_is_counted_by_key_and_model_and_logged(home: House) -> None:
+async def test_usage_is_counted_by_key_and_model_and_logged(home: GatewayFixture) -> None:
     key = await add(home, "bath")
     home.engine.play(*counted(20, 11, cached=8))
     assert (await home.ask(headers=key)).status == 200
@@ -161,7 +163,7 @@ async def test_usage_is_counted_by_key_and_model_and_logged(home: House) -> None
     }
 
 
-async def test_who_hangs_up_pays_for_what_was_made(home: House) -> None:
+async def test_who_hangs_up_pays_for_what_was_made(home: GatewayFixture) -> None:
     """Otherwise a budget is kept by nobody who leaves just before the end."""
     key = await add(home, "leaver", budget=10_000)
     home.engine.play(Head(), *(Say(text(f"word{n} ")) for n in range(8)), Hang())
@@ -185,7 +187,7 @@ PIECES = {
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("kind", PIECES)
 async def test_who_leaves_pays_for_no_fewer_tokens_than_were_made_in_large_pieces(
-    home: House, kind: str, stream: bool
+    home: GatewayFixture, kind: str, stream: bool
 ) -> None:
     """A piece may hold several tokens; a token has at least one byte."""
     name = f"pieces{len(kind)}{stream}"
@@ -200,7 +202,7 @@ async def test_who_leaves_pays_for_no_fewer_tokens_than_were_made_in_large_piece
     assert 20 * 24 <= home.gateway.access.accounts.of(name).meter.total < 2 * 20 * 24
 
 
-async def test_an_engine_that_counts_as_it_goes_is_believed(home: House) -> None:
+async def test_an_engine_that_counts_as_it_goes_is_believed(home: GatewayFixture) -> None:
     key = await add(home, "counting", budget=10_000)
     pieces = [
         text("word " * 9).replace(b'"choices"', b'"timings":{"predicted_n":%d},"choices"' % n)
@@ -217,7 +219,7 @@ async def test_an_engine_that_counts_as_it_goes_is_believed(home: House) -> None
     assert home.engine.requests[-1].body["timings_per_token"] is True
 
 
-async def test_a_thought_without_a_budget_reserves_the_context(home: House) -> None:
+async def test_a_thought_without_a_budget_reserves_the_context(home: GatewayFixture) -> None:
     """Eight at once would each take the whole minute."""
     key = await add(home, "thinker", tpm=1000)
     go_on = asyncio.Event()
@@ -234,7 +236,9 @@ async def test_a_thought_without_a_budget_reserves_the_context(home: House) -> N
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
-async def test_who_hangs_up_before_the_first_token_pays_for_the_prompt(home: House, path: str) -> None:
+async def test_who_hangs_up_before_the_first_token_pays_for_the_prompt(
+    home: GatewayFixture, path: str
+) -> None:
     """Otherwise an engine works for nothing on prompts whose caller never waits."""
     key = await add(home, f"early{len(path)}", budget=10_000)
     home.engine.play(Hang())
@@ -249,7 +253,7 @@ async def test_who_hangs_up_before_the_first_token_pays_for_the_prompt(home: Hou
     assert 200 <= home.gateway.access.accounts.of(f"early{len(path)}").meter.total < 500
 
 
-async def test_what_an_engine_failed_at_costs_nothing(home: House) -> None:
+async def test_what_an_engine_failed_at_costs_nothing(home: GatewayFixture) -> None:
     key = await add(home, "unlucky", budget=10_000)
     home.engine.play(*status(400, {"error": {"message": "no, because"}}))
     assert (await home.ask(headers=key)).status == 400
@@ -271,7 +275,9 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-async def test_a_name_that_would_mislead_and_a_limit_that_is_none_are_refused(home: House, case: str) -> None:
+async def test_a_name_that_would_mislead_and_a_limit_that_is_none_are_refused(
+    home: GatewayFixture, case: str
+) -> None:
     body, status, code = WRONG[case]
     if code == "name_taken":
         await add(home, body["name"])
@@ -398,7 +404,7 @@ async def test_a_listener_for_others_is_closed_without_keys(tmp_path: Path) -> N
     assert not AccessService(near, TOKEN, nothing).rings.public
 
 
-async def test_records_that_were_read_earlier_do_not_undo_a_change(home: House) -> None:
+async def test_records_that_were_read_earlier_do_not_undo_a_change(home: GatewayFixture) -> None:
     """A reload that read the registry before a key was added, and takes what it read after."""
     access = home.gateway.access
     stale = await access.read()

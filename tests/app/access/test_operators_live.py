@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from app.access.roles import OPEN_ROUTES, Role, role_for
 from tests.app.access.test_keys_live import operate
-from tests.app.house import House, house
+from tests.app.house import GatewayFixture, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -20,7 +20,7 @@ PATHS = {"{id}": "1", "{digest}": "sha256:00", "{name}": "nobody"}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway with an operator of each role."""
     async with house(tmp_path_factory.mktemp("state")) as it:
         for role, name in OPERATORS.items():
@@ -29,14 +29,14 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
         yield it
 
 
-def routes_of(home: House) -> set[tuple[str, str]]:
+def routes_of(home: GatewayFixture) -> set[tuple[str, str]]:
     """Every route of the operators' listener, by method and template, as its OpenAPI document lists them."""
     application: FastAPI = home.gateway.admin._app  # type: ignore[assignment]
     paths = application.openapi()["paths"]
     return {(method.upper(), path) for path, methods in paths.items() for method in methods}
 
 
-async def test_a_lower_role_is_refused_by_name_and_a_higher_one_is_not(home: House) -> None:
+async def test_a_lower_role_is_refused_by_name_and_a_higher_one_is_not(home: GatewayFixture) -> None:
     """On every route: 403 before anything else is looked at; whoever has the role gets another answer."""
     for method, path in sorted(routes_of(home)):
         if path in OPEN_ROUTES or path.endswith("/events"):
@@ -71,7 +71,7 @@ async def test_a_route_needs_the_role_of_what_it_does(method: str, path: str, ro
 
 @pytest.mark.parametrize("end", ["revoked", "made anew"])
 async def test_a_revoked_operators_open_stream_ends_before_the_next_event(
-    home: House, monkeypatch: pytest.MonkeyPatch, end: str
+    home: GatewayFixture, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     """An operator of the same name with another token is another operator."""
     go_on = asyncio.Event()
@@ -99,7 +99,7 @@ async def test_a_revoked_operators_open_stream_ends_before_the_next_event(
     await operate(home, "DELETE", "/admin/operators/eve")
 
 
-async def test_the_audit_names_who_did_it(home: House) -> None:
+async def test_the_audit_names_who_did_it(home: GatewayFixture) -> None:
     """And not what they hold."""
     await operate(home, "POST", "/admin/keys", {"name": "kitchen", "rpm": 5}, token=TOKENS[Role.ADMINISTER])
     revoke = {"thing": "engine", "id": "sha256:" + "0" * 64, "reason": "it is a test"}
@@ -112,7 +112,7 @@ async def test_the_audit_names_who_did_it(home: House) -> None:
     assert events[0]["detail"] == {"limits": {"rpm": 5}}
 
 
-async def test_a_revoked_operator_is_out_at_once(home: House) -> None:
+async def test_a_revoked_operator_is_out_at_once(home: GatewayFixture) -> None:
     made = await operate(home, "POST", "/admin/operators", {"name": "temp", "role": "watch"})
     held = made.json["token"]
     assert (await operate(home, "GET", "/admin/status", token=held)).status == 200
@@ -121,19 +121,19 @@ async def test_a_revoked_operator_is_out_at_once(home: House) -> None:
     assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
 
 
-async def test_nobody_takes_a_name_that_the_audit_uses(home: House) -> None:
+async def test_nobody_takes_a_name_that_the_audit_uses(home: GatewayFixture) -> None:
     for name in ("admin", "configuration", "SIGHUP", "operator"):
         answer = await operate(home, "POST", "/admin/operators", {"name": name, "role": "watch"})
         assert (answer.status, answer.error["code"]) == (400, "invalid_value")
 
 
-async def test_a_role_that_is_none_is_refused(home: House) -> None:
+async def test_a_role_that_is_none_is_refused(home: GatewayFixture) -> None:
     answer = await operate(home, "POST", "/admin/operators", {"name": "someone", "role": "root"})
     assert answer.status == 400
     assert "watch, promote, administer" in answer.error["message"]
 
 
-async def test_the_first_token_is_admin_and_cannot_be_revoked_by_name(home: House) -> None:
+async def test_the_first_token_is_admin_and_cannot_be_revoked_by_name(home: GatewayFixture) -> None:
     listed = (await home.operate("/admin/operators")).json["operators"]
     assert listed[0] == {"name": "admin", "role": "administer", "created": None, "revoked": None}
     answer = await operate(home, "DELETE", "/admin/operators/admin")

@@ -12,7 +12,7 @@ from app.config.config import Config, ConfigError, parse
 from app.registry.errors import StorageFailed
 from app.registry.registry import Registry
 from tests.app.access.test_keys_live import operate
-from tests.app.house import House, eventually, house
+from tests.app.house import GatewayFixture, eventually, house
 from tests.scale import PATIENCE
 from tests.script import DONE, Head, Say, Until, finish, text
 from tests.scripted_engine import ScriptedEngine
@@ -51,7 +51,7 @@ class File:
 
 
 @asynccontextmanager
-async def reloadable(base: Path, **settings: Any) -> AsyncIterator[tuple[House, File]]:
+async def reloadable(base: Path, **settings: Any) -> AsyncIterator[tuple[GatewayFixture, File]]:
     """A gateway, and the file that it is reloaded from."""
     async with house(base, **settings) as home:
         file = File(home.gateway.config)
@@ -59,7 +59,7 @@ async def reloadable(base: Path, **settings: Any) -> AsyncIterator[tuple[House, 
         yield home, file
 
 
-async def reload(home: House) -> Any:
+async def reload(home: GatewayFixture) -> Any:
     """The answer to an operator."""
     return await operate(home, "POST", "/admin/reload")
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from app.admin import console, reports
-from tests.app.house import TOKEN, House, house
+from tests.app.house import TOKEN, GatewayFixture, house
 
 pytestmark = pytest.mark.asyncio
 
@@ -19,12 +19,12 @@ OPERATOR = {"authorization": f"Bearer {TOKEN}"}
 
 
 @pytest_asyncio.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def home(tmp_path: Path) -> AsyncIterator[GatewayFixture]:
     async with house(tmp_path) as it:
         yield it
 
 
-async def upload(home: House) -> str:
+async def upload(home: GatewayFixture) -> str:
     """The digest of a report that is here now."""
     async with home.client.post(
         f"{home.admin}/admin/reports", data=BytesIO(REPORT.read_bytes()), headers=OPERATOR
@@ -34,7 +34,7 @@ async def upload(home: House) -> str:
 
 
 async def test_whatever_reads_a_report_does_it_in_their_thread(
-    home: House, monkeypatch: pytest.MonkeyPatch
+    home: GatewayFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: dict[str, str] = {}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.house import MODELS as MODELS
-from tests.app.house import House, configured, nano, run
+from tests.app.house import GatewayFixture, configured, nano, run
 
 MARKS = [
     pytest.mark.engine,
@@ -20,7 +20,7 @@ MARKS = [
 
 
 @asynccontextmanager
-async def nano_house(base: Path) -> AsyncIterator[House]:
+async def nano_house(base: Path) -> AsyncIterator[GatewayFixture]:
     """annie, annie who shows her thoughts (beside the reply or in it), and the stranger, behind one gateway."""
     models = {
         "annie": {"live": "annie-nano"},

@@ -10,7 +10,7 @@ from anthropic.types import RawMessageStreamEvent
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from tests.app.house import House
+from tests.app.house import GatewayFixture
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
 
@@ -251,7 +251,7 @@ CHAT, RESPONSES, MESSAGES = Chat(), Responses(), Messages()
 APIS = (CHAT, RESPONSES, MESSAGES)
 
 
-async def raw(home: House, api: Chat, **more: Any) -> tuple[int, bytes]:
+async def raw(home: GatewayFixture, api: Chat, **more: Any) -> tuple[int, bytes]:
     """One request without a package."""
     answer = await home.post(api.path, api.body(**more))
     return answer.status, answer.raw

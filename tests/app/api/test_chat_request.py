@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.house import HELLO, TOOLS, Answer, House
+from tests.app.house import HELLO, TOOLS, Answer, GatewayFixture
 from tests.script import Until, reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -87,7 +87,7 @@ def is_refusal(answer: Answer, status: int, code: str, param: str | None) -> Non
 
 @pytest.mark.parametrize(("asked", "status", "code", "param"), REFUSED)
 async def test_a_wrong_request_is_refused_and_counted(
-    home: House, asked: Any, status: int, code: str, param: str | None
+    home: GatewayFixture, asked: Any, status: int, code: str, param: str | None
 ) -> None:
     """The caller learns which field; the label of the model is never the caller's text."""
     before = await home.metrics()
@@ -115,13 +115,13 @@ ACCEPTED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("asked", ACCEPTED)
-async def test_what_clients_send_for_nothing_is_taken(home: House, asked: dict[str, Any]) -> None:
+async def test_what_clients_send_for_nothing_is_taken(home: GatewayFixture, asked: dict[str, Any]) -> None:
     """Null is the same as absent, and an empty list of tools is no tools."""
     answer = await home.ask(asked)
     assert (answer.status, answer.text) == (200, "Hello there.")
 
 
-async def raw(home: House, *parts: bytes) -> bytes:
+async def raw(home: GatewayFixture, *parts: bytes) -> bytes:
     """Bytes to the public listener, and the head and body of what it says."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(home.url.rpartition(":")[2]))
     for part in parts:
@@ -137,14 +137,14 @@ async def raw(home: House, *parts: bytes) -> bytes:
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
-async def test_a_body_that_promises_too_much_is_refused_before_it_comes(home: House) -> None:
+async def test_a_body_that_promises_too_much_is_refused_before_it_comes(home: GatewayFixture) -> None:
     """The caller need not send a gigabyte to hear no."""
     answer = await raw(home, POST + b"content-length: 1000000000\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b'"body_too_large"' in answer
 
 
-async def test_a_body_in_pieces_is_counted_while_it_comes(home: House) -> None:
+async def test_a_body_in_pieces_is_counted_while_it_comes(home: GatewayFixture) -> None:
     """Chunked, without a promise: the limit holds all the same."""
     piece = b"400\r\n" + b" " * 0x400 + b"\r\n"
     answer = await raw(home, POST + b"transfer-encoding: chunked\r\n\r\n", *[piece] * 5)
@@ -165,7 +165,7 @@ async def test_a_body_in_pieces_is_counted_while_it_comes(home: House) -> None:
     ],
 )
 async def test_a_wrong_address_gets_an_envelope(
-    home: House, method: str, path: str, status: int, code: str
+    home: GatewayFixture, method: str, path: str, status: int, code: str
 ) -> None:
     """Whatever the path: an error is always the same object; the operators' paths are not here."""
     async with home.client.request(method, home.url + path) as response:
@@ -178,7 +178,7 @@ async def test_a_wrong_address_gets_an_envelope(
         assert answer.headers["allow"] == "POST"
 
 
-async def test_a_request_keeps_its_own_id(home: House) -> None:
+async def test_a_request_keeps_its_own_id(home: GatewayFixture) -> None:
     """A well-formed x-request-id comes back and goes on; anything else is replaced."""
     answer = await home.ask(headers={"x-request-id": "turn-7.of:annie_1"})
     assert answer.headers["x-request-id"] == "turn-7.of:annie_1"
@@ -187,7 +187,7 @@ async def test_a_request_keeps_its_own_id(home: House) -> None:
     assert len(answer.headers["x-request-id"]) == 32
 
 
-async def test_two_requests_with_one_id_have_two_at_the_engine(home: House) -> None:
+async def test_two_requests_with_one_id_have_two_at_the_engine(home: GatewayFixture) -> None:
     """vLLM refuses an id that is open: who knew another's would have kept it from her."""
     go_on, own = asyncio.Event(), {"x-request-id": "turn-8"}
     home.engine.play(Until(go_on), *reply())
@@ -201,7 +201,7 @@ async def test_two_requests_with_one_id_have_two_at_the_engine(home: House) -> N
     assert (await home.engine.request(4)).headers["x-request-id"] == "turn-8"
 
 
-async def test_models_are_listed_as_openai_lists_them(home: House) -> None:
+async def test_models_are_listed_as_openai_lists_them(home: GatewayFixture) -> None:
     """Public names only; engines are nobody's business."""
     listed = (await home.get(home.url + "/v1/models")).json
     assert [m["id"] for m in listed["data"]] == ["annie"]

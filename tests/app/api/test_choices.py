@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from tests.app.house import HELLO, House, eventually, house
+from tests.app.house import HELLO, GatewayFixture, eventually, house
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import (
@@ -34,18 +34,20 @@ ASKED: dict[str, Any] = {"model": "annie", "messages": HELLO}
 
 
 @pytest.fixture(autouse=True)
-def _fresh(home: House) -> Iterator[None]:
+def _fresh(home: GatewayFixture) -> Iterator[None]:
     yield
     home.engine.choose = lambda _: None
 
 
-def by_seed(home: House, *scripts: tuple[Step, ...]) -> None:
+def by_seed(home: GatewayFixture, *scripts: tuple[Step, ...]) -> None:
     """The choice with seed 10 + i is answered by script i."""
     home.engine.choose = lambda seen: scripts[seen.body["seed"] - 10] if "seed" in seen.body else None
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_each_choice_is_a_reply_of_its_own(home: House, client: AsyncOpenAI, stream: bool) -> None:
+async def test_each_choice_is_a_reply_of_its_own(
+    home: GatewayFixture, client: AsyncOpenAI, stream: bool
+) -> None:
     """Each with its text and its finish, under its index."""
     by_seed(home, reply("One."), reply("Two."), reply("Three."))
     asked: Any = {**ASKED, "n": 3, "seed": 10}
@@ -61,7 +63,9 @@ async def test_each_choice_is_a_reply_of_its_own(home: House, client: AsyncOpenA
     ]
 
 
-async def test_usage_counts_the_prompt_once_and_every_choice(home: House, client: AsyncOpenAI) -> None:
+async def test_usage_counts_the_prompt_once_and_every_choice(
+    home: GatewayFixture, client: AsyncOpenAI
+) -> None:
     by_seed(home, reply("One."), reply("One ", "two ", "three."))
     whole = await client.chat.completions.create(**ASKED, n=2, seed=10)
     counted: Any = {**ASKED, "n": 2, "seed": 10, "stream_options": {"include_usage": True}}
@@ -72,7 +76,7 @@ async def test_usage_counts_the_prompt_once_and_every_choice(home: House, client
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (7, 4)
 
 
-async def test_thoughts_of_each_choice_are_removed(home: House, client: AsyncOpenAI) -> None:
+async def test_thoughts_of_each_choice_are_removed(home: GatewayFixture, client: AsyncOpenAI) -> None:
     """One choice's open tag says nothing of another's text."""
     thinks = (Head(), Say(text("<think>SECRET")), Say(text("</think>Yes.")), Say(finish()), Say(DONE))
     by_seed(home, thinks, reply("No."))
@@ -86,7 +90,7 @@ async def test_thoughts_of_each_choice_are_removed(home: House, client: AsyncOpe
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_choice_that_fails_before_the_first_byte_fails_the_request(
-    home: House, client: AsyncOpenAI, stream: bool
+    home: GatewayFixture, client: AsyncOpenAI, stream: bool
 ) -> None:
     """By status; no other choice is asked for."""
     by_seed(home, status(400, {"error": {"message": "no", "code": "too_long"}}), reply("Two."))
@@ -97,7 +101,7 @@ async def test_a_choice_that_fails_before_the_first_byte_fails_the_request(
     await eventually(home.is_quiet)
 
 
-async def test_a_choice_that_breaks_off_ends_the_stream_with_one_error(home: House) -> None:
+async def test_a_choice_that_breaks_off_ends_the_stream_with_one_error(home: GatewayFixture) -> None:
     """No [DONE], and nothing behind it: the third choice is not asked for."""
     by_seed(home, reply("One."), (Head(), Say(text("Two")), Reset()), reply("Three."))
     async with home.begin(n=3, seed=10) as response:
@@ -109,7 +113,7 @@ async def test_a_choice_that_breaks_off_ends_the_stream_with_one_error(home: Hou
 
 
 @pytest.mark.parametrize("choice", [0, 1])
-async def test_a_caller_who_leaves_frees_the_choice_that_runs(home: House, choice: int) -> None:
+async def test_a_caller_who_leaves_frees_the_choice_that_runs(home: GatewayFixture, choice: int) -> None:
     by_seed(home, *[reply("Hm")] * choice, (Head(), Say(text("Hm")), Hang()), reply("Hm"))
     async with home.begin(n=3, seed=10) as response:
         await response.content.readany()
@@ -171,7 +175,7 @@ def echoing(seen: Any) -> Any:
     ],
 )
 async def test_every_prompt_is_continued(
-    home: House, client: AsyncOpenAI, fields: dict[str, Any], heard: list[str], stream: bool
+    home: GatewayFixture, client: AsyncOpenAI, fields: dict[str, Any], heard: list[str], stream: bool
 ) -> None:
     """In the order of the prompts, the choices of each together."""
     home.engine.choose = echoing
@@ -196,7 +200,7 @@ async def test_every_prompt_is_continued(
     ],
 )
 async def test_too_many_prompts_are_refused(
-    home: House, client: AsyncOpenAI, fields: dict[str, Any], code: str
+    home: GatewayFixture, client: AsyncOpenAI, fields: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await client.completions.create(model="annie", **fields)

@@ -6,7 +6,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from tests.app.house import House, house
+from tests.app.house import GatewayFixture, house
 from tests.app.proxy.test_failover import pair
 from tests.script import DONE, CloseNow, Hang, Head, Say, Step, event, status, usage
 
@@ -28,7 +28,7 @@ def tale(*said: str, reason: str = "stop") -> tuple[Step, ...]:
     return (Head(), *[Say(words(t)) for t in said], Say(words("", reason)), Say(usage(len(said))), Say(DONE))
 
 
-async def test_a_whole_completion(home: House, client: AsyncOpenAI) -> None:
+async def test_a_whole_completion(home: GatewayFixture, client: AsyncOpenAI) -> None:
     """Text, reason, usage and model in their places; the engine gets its own name for the model."""
     home.engine.play(*tale(" a time", ".", reason="length"))
     done = await client.completions.create(**ASKED, max_tokens=5, user="u")
@@ -42,7 +42,7 @@ async def test_a_whole_completion(home: House, client: AsyncOpenAI) -> None:
 
 
 @pytest.mark.parametrize("include_usage", [False, True])
-async def test_a_stream(home: House, client: AsyncOpenAI, include_usage: bool) -> None:
+async def test_a_stream(home: GatewayFixture, client: AsyncOpenAI, include_usage: bool) -> None:
     """Each delta as it came; usage for those who asked."""
     home.engine.play(*tale(" a", " time"))
     options: Any = {"stream_options": {"include_usage": True}} if include_usage else {}
@@ -56,7 +56,9 @@ async def test_a_stream(home: House, client: AsyncOpenAI, include_usage: bool) -
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_thought_is_nowhere_in_the_reply(home: House, client: AsyncOpenAI, stream: bool) -> None:
+async def test_a_thought_is_nowhere_in_the_reply(
+    home: GatewayFixture, client: AsyncOpenAI, stream: bool
+) -> None:
     """On any split."""
     said = "<think>SECRET</think>Yes."
     home.engine.always(*tale(*said))
@@ -79,7 +81,7 @@ async def test_a_thought_is_nowhere_in_the_reply(home: House, client: AsyncOpenA
     ],
 )
 async def test_what_cannot_be_served_is_refused(
-    home: House, client: AsyncOpenAI, fields: dict[str, Any], param: str
+    home: GatewayFixture, client: AsyncOpenAI, fields: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await client.completions.create(**{**ASKED, **fields})
@@ -104,7 +106,7 @@ async def test_the_fallback_answers_while_nothing_was_seen(
         assert (await home.metrics())("manners_failovers_total", engine="live") == 1
 
 
-async def test_vectors(home: House, client: AsyncOpenAI) -> None:
+async def test_vectors(home: GatewayFixture, client: AsyncOpenAI) -> None:
     """As the engine made them, under our model's name."""
     home.engine.play(*status(200, VECTORS))
     done = await client.embeddings.create(model="annie", input=["x"], encoding_format="float", dimensions=2)
@@ -129,7 +131,11 @@ async def test_vectors(home: House, client: AsyncOpenAI) -> None:
     ],
 )
 async def test_no_vectors(
-    home: House, client: AsyncOpenAI, steps: tuple[Step, ...], fields: dict[str, Any], kind: type[Exception]
+    home: GatewayFixture,
+    client: AsyncOpenAI,
+    steps: tuple[Step, ...],
+    fields: dict[str, Any],
+    kind: type[Exception],
 ) -> None:
     home.engine.play(*steps)
     with pytest.raises(kind):

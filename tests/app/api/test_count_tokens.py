@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.app.house import HELLO, House, configured, house, nano, run
+from tests.app.house import HELLO, GatewayFixture, configured, house, nano, run
 from tests.script import status
 
 HI: list[Any] = [*HELLO]
@@ -22,7 +22,7 @@ COUNTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def client(home: House) -> anthropic.AsyncAnthropic:
+def client(home: GatewayFixture) -> anthropic.AsyncAnthropic:
     """A client as a stranger would make one."""
     return anthropic.AsyncAnthropic(base_url=home.url, api_key="any", max_retries=0)
 

@@ -11,7 +11,7 @@ from app.api import unserved
 from app.api.chat_request import ChatRequest, without_thoughts
 from app.api.surface import ParsedRequest
 from gates.contracts.dialect import Dialect
-from tests.app.house import HELLO, Answer, House, house
+from tests.app.house import HELLO, Answer, GatewayFixture, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -19,7 +19,7 @@ DIALECTS = get_args(Dialect)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def houses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, House]]:
+async def houses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, GatewayFixture]]:
     """One gateway for each dialect, and one whose model thinks within a budget."""
     async with AsyncExitStack() as stack:
         found = {}
@@ -31,7 +31,7 @@ async def houses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict
         yield found
 
 
-async def sent(home: House, **fields: Any) -> dict[str, Any]:
+async def sent(home: GatewayFixture, **fields: Any) -> dict[str, Any]:
     """The body that the engine got for a request with these fields."""
     home.engine.forget()
     answer = await home.ask(**fields)
@@ -82,7 +82,9 @@ SWITCHES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_thinking_is_switched_in_the_engines_own_words(houses: dict[str, House], dialect: str) -> None:
+async def test_thinking_is_switched_in_the_engines_own_words(
+    houses: dict[str, GatewayFixture], dialect: str
+) -> None:
     """Whatever words the caller used, and always with a real boolean."""
     for asked, told in zip((OFF, ON, BUDGET), SWITCHES[dialect], strict=True):
         for fields in asked:
@@ -92,7 +94,9 @@ async def test_thinking_is_switched_in_the_engines_own_words(houses: dict[str, H
                 assert type(body["chat_template_kwargs"]["enable_thinking"]) is bool
 
 
-async def test_a_configured_budget_holds_unless_the_caller_names_another(houses: dict[str, House]) -> None:
+async def test_a_configured_budget_holds_unless_the_caller_names_another(
+    houses: dict[str, GatewayFixture],
+) -> None:
     """On is on within the model's budget; off is off."""
     home = houses["budget"]
     expected = [({}, 256), (ON[0], 256), (ON[3], 256), (ON[5], 256), (BUDGET[0], 64), (OFF[2], None)]
@@ -103,7 +107,7 @@ async def test_a_configured_budget_holds_unless_the_caller_names_another(houses:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("stream", [True, False, None])
 async def test_every_engine_is_asked_to_stream_and_to_count(
-    houses: dict[str, House], dialect: str, stream: bool | None
+    houses: dict[str, GatewayFixture], dialect: str, stream: bool | None
 ) -> None:
     """A whole reply is streamed, too; the model's name is the engine's own."""
     body = await sent(houses[dialect], stream=stream)
@@ -129,7 +133,9 @@ DANGEROUS = {
 }  # fmt: skip
 
 
-async def test_a_dangerous_field_that_would_change_the_reply_is_refused(houses: dict[str, House]) -> None:
+async def test_a_dangerous_field_that_would_change_the_reply_is_refused(
+    houses: dict[str, GatewayFixture],
+) -> None:
     for name in sorted(DANGEROUS & unserved.CHAT.keys()):
         home = houses["vllm"]
         answer = await home.ask(home.body() | {name: 1})
@@ -137,7 +143,7 @@ async def test_a_dangerous_field_that_would_change_the_reply_is_refused(houses: 
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_field_that_goes_nowhere_is_named(houses: dict[str, House], dialect: str) -> None:
+async def test_a_field_that_goes_nowhere_is_named(houses: dict[str, GatewayFixture], dialect: str) -> None:
     """Nothing is dropped in silence, and nothing that steers a server or a proxy is passed on."""
     home = houses[dialect]
     home.engine.forget()
@@ -156,7 +162,7 @@ async def test_a_field_that_goes_nowhere_is_named(houses: dict[str, House], dial
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_header_of_ignored_fields_is_safe_and_only_there_when_needed(
-    houses: dict[str, House], stream: bool
+    houses: dict[str, GatewayFixture], stream: bool
 ) -> None:
     """Names come from the caller: none may break a header or fill it. A null is no field."""
     home = houses["openai"]
@@ -178,7 +184,7 @@ async def test_the_header_of_ignored_fields_is_safe_and_only_there_when_needed(
 
 
 async def test_an_answer_that_the_caller_began_is_gone_on_with_and_not_thought_about(
-    houses: dict[str, House],
+    houses: dict[str, GatewayFixture],
 ) -> None:
     """llama-server does so by itself; vLLM must be told, and takes it for a thought if it thinks."""
     begun = [*HELLO, {"role": "assistant", "content": "Hello, my"}]
@@ -194,7 +200,9 @@ async def test_an_answer_that_the_caller_began_is_gone_on_with_and_not_thought_a
         assert "continue_final_message" not in await sent(houses[dialect], messages=HELLO)
 
 
-async def test_the_conversation_is_put_in_words_that_templates_know(houses: dict[str, House]) -> None:
+async def test_the_conversation_is_put_in_words_that_templates_know(
+    houses: dict[str, GatewayFixture],
+) -> None:
     """developer is system; null is ""; fields of nobody are left out; calls and their results stay."""
     call = {"id": "c1", "type": "function", "function": {"name": "web_search", "arguments": "{}"}}
     messages: list[dict[str, Any]] = [
@@ -228,7 +236,7 @@ HISTORY = {
 }
 
 
-async def test_old_thoughts_are_not_sent_back(houses: dict[str, House]) -> None:
+async def test_old_thoughts_are_not_sent_back(houses: dict[str, GatewayFixture]) -> None:
     """Tags in a history breed more of them: an assistant's old turn is what was visible of it."""
     for old, visible in HISTORY.items():
         half = len(old) // 2
@@ -242,7 +250,7 @@ async def test_old_thoughts_are_not_sent_back(houses: dict[str, House]) -> None:
     assert (await sent(houses["vllm"], messages=asked))["messages"] == asked
 
 
-async def test_a_trace_goes_through_and_a_key_does_not(houses: dict[str, House]) -> None:
+async def test_a_trace_goes_through_and_a_key_does_not(houses: dict[str, GatewayFixture]) -> None:
     """Of the caller's headers the engine sees the trace and the request's id, and nothing else."""
     home = houses["vllm"]
     home.engine.forget()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.house import House
+from tests.app.house import GatewayFixture
 from tests.script import DONE, Head, Say, finish, usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -22,7 +22,7 @@ def told(choices: list[Any]) -> list[str]:
     return [one["token"] for choice in choices for one in (choice["logprobs"] or {}).get("content") or ()]
 
 
-async def ask(home: House, stream: bool, **more: Any) -> list[str]:
+async def ask(home: GatewayFixture, stream: bool, **more: Any) -> list[str]:
     """The tokens that a caller is told of."""
     answer = await home.ask(logprobs=True, stream=stream, **more)
     assert answer.status == 200
@@ -32,14 +32,16 @@ async def ask(home: House, stream: bool, **more: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_thoughts_and_calls_have_none(home: House, stream: bool) -> None:
+async def test_thoughts_and_calls_have_none(home: GatewayFixture, stream: bool) -> None:
     said = ["<think>", "SECRET", "</think>", "Yes", "."]
     steps = [token("SECRET", "reasoning_content"), *(token(one) for one in said)]
     home.engine.play(Head(), *steps, Say(finish()), Say(usage(9)), Say(DONE))
     assert await ask(home, stream) == []
 
 
-async def test_a_reply_of_which_something_was_removed_has_none_and_the_header_says_so(home: House) -> None:
+async def test_a_reply_of_which_something_was_removed_has_none_and_the_header_says_so(
+    home: GatewayFixture,
+) -> None:
     """Also of the words before it."""
     said = ["Yes", ".", "<tool_call>", '{"name": "f", "arguments": {}}', "</tool_call>"]
     home.engine.play(Head(), *map(token, said), Say(finish()), Say(usage(9)), Say(DONE))
@@ -48,7 +50,7 @@ async def test_a_reply_of_which_something_was_removed_has_none_and_the_header_sa
     assert answer.headers["x-manners-ignored"] == "logprobs"
 
 
-async def test_nobody_is_told_who_did_not_ask(home: House) -> None:
+async def test_nobody_is_told_who_did_not_ask(home: GatewayFixture) -> None:
     """Though the engine told it."""
     home.engine.play(Head(), token("Hi"), token("."), Say(finish()), Say(usage(2)), Say(DONE))
     answer = await home.ask()
@@ -56,7 +58,7 @@ async def test_nobody_is_told_who_did_not_ask(home: House) -> None:
     assert "logprobs" not in (await home.engine.request()).body
 
 
-async def test_llama_server_tells_none_beside_tools(home: House) -> None:
+async def test_llama_server_tells_none_beside_tools(home: GatewayFixture) -> None:
     """So it is not asked; the error names the field."""
     tool = {"type": "function", "function": {"name": "f"}}
     answer = await home.ask(logprobs=True, tools=[tool])

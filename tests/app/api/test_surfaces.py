@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.app.api.sdks import APIS, CHAT, MESSAGES, RESPONSES, Chat, raw
-from tests.app.house import HELLO, House, house
+from tests.app.house import HELLO, GatewayFixture, house
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
@@ -39,7 +39,7 @@ both = pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def clients(shared: House) -> AsyncIterator[dict[Chat, Any]]:
+async def clients(shared: GatewayFixture) -> AsyncIterator[dict[Chat, Any]]:
     """A client of each API."""
     found = {api: api.client(shared.url) for api in APIS}
     yield found
@@ -50,7 +50,7 @@ async def clients(shared: House) -> AsyncIterator[dict[Chat, Any]]:
 @apis
 @both
 async def test_a_reply_has_its_parts_in_their_places(
-    home: House, clients: dict[Chat, Any], api: Chat, stream: bool
+    home: GatewayFixture, clients: dict[Chat, Any], api: Chat, stream: bool
 ) -> None:
     said = await api.ask(clients[api], stream, **api.turn("Hello!"))
     assert (said.text, said.kinds, said.end) == ("Hello there.", ["text"], api.ends["stop"])
@@ -60,7 +60,7 @@ async def test_a_reply_has_its_parts_in_their_places(
 
 @pytest.mark.parametrize("include_usage", [None, False, True])
 async def test_a_chat_stream_counts_only_when_it_is_asked_to(
-    home: House, clients: dict[Chat, Any], include_usage: bool | None
+    home: GatewayFixture, clients: dict[Chat, Any], include_usage: bool | None
 ) -> None:
     options = {} if include_usage is None else {"stream_options": {"include_usage": include_usage}}
     chunks = [c async for c in await CHAT.begin(clients[CHAT], messages=HELLO, **options)]
@@ -70,7 +70,7 @@ async def test_a_chat_stream_counts_only_when_it_is_asked_to(
     assert len({(c.id, c.created, c.model, c.object) for c in chunks}) == 1
 
 
-async def test_the_events_of_a_stream_are_those_of_the_package_in_their_order(home: House) -> None:
+async def test_the_events_of_a_stream_are_those_of_the_package_in_their_order(home: GatewayFixture) -> None:
     row = MESSAGES.events((await raw(home, MESSAGES, stream=True))[1])
     assert [e["delta"]["text"] for e in row if e["type"] == "content_block_delta"] == ["Hello", " there."]
     row = RESPONSES.events((await raw(home, RESPONSES, stream=True))[1])
@@ -112,7 +112,7 @@ FIELDS: dict[Chat, tuple[dict[str, Any], dict[str, Any], list[dict[str, str]]]] 
 
 @pytest.mark.parametrize("api", FIELDS, ids=lambda api: type(api).__name__)
 async def test_every_field_reaches_the_engine_in_its_words_and_what_goes_nowhere_is_named(
-    home: House, api: Chat
+    home: GatewayFixture, api: Chat
 ) -> None:
     asked, wanted, turns = FIELDS[api]
     answer = await home.post(api.path, api.body(**asked, **api.tools("f"), service_tier="auto"))
@@ -131,7 +131,7 @@ async def test_every_field_reaches_the_engine_in_its_words_and_what_goes_nowhere
 @apis
 @pytest.mark.parametrize("on", [True, False, None])
 async def test_thinking_is_switched_by_the_apis_own_field(
-    home: House, clients: dict[Chat, Any], api: Chat, on: bool | None
+    home: GatewayFixture, clients: dict[Chat, Any], api: Chat, on: bool | None
 ) -> None:
     fields = {} if on is None else api.thinking(on)
     await api.ask(clients[api], False, **{**api.turn("Hello!"), **fields})
@@ -149,7 +149,7 @@ CALLS: dict[str, tuple[Step, ...]] = {
 @both
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_tool_call_and_its_answer(
-    home: House, clients: dict[Chat, Any], api: Chat, name: str, stream: bool
+    home: GatewayFixture, clients: dict[Chat, Any], api: Chat, name: str, stream: bool
 ) -> None:
     """However the engine writes a call, the client can use it, and its result makes the round."""
     home.engine.play(Head(), Say(role()), *CALLS[name], Say(usage(9)), Say(DONE))
@@ -171,7 +171,7 @@ async def test_a_tool_call_and_its_answer(
 @apis
 @both
 async def test_two_calls_are_two_parts(
-    home: House, clients: dict[Chat, Any], api: Chat, stream: bool
+    home: GatewayFixture, clients: dict[Chat, Any], api: Chat, stream: bool
 ) -> None:
     both = (Say(call("f", '{"q": "a"}')), Say(call("f", '{"q": "b"}', 1)))
     home.engine.always(Head(), Say(text("Two.")), *both, Say(finish("tool_calls")), Say(DONE))
@@ -184,7 +184,7 @@ async def test_two_calls_are_two_parts(
 
 
 async def test_a_call_that_was_cut_is_told_in_anthropics_wrapping(
-    home: House, clients: dict[Chat, Any]
+    home: GatewayFixture, clients: dict[Chat, Any]
 ) -> None:
     home.engine.play(Head(), Say(call("f", '{"q": "ra')), Say(finish("length")), Say(DONE))
     said = await MESSAGES.ask(clients[MESSAGES], False, **MESSAGES.turn("Hello!"), **MESSAGES.tools("f"))
@@ -196,7 +196,7 @@ async def test_a_call_that_was_cut_is_told_in_anthropics_wrapping(
 )
 @both
 async def test_why_it_ended(
-    home: House, clients: dict[Chat, Any], api: Chat, reason: str, stream: bool
+    home: GatewayFixture, clients: dict[Chat, Any], api: Chat, reason: str, stream: bool
 ) -> None:
     home.engine.always(Head(), Say(text("Hi.")), Say(finish(reason)), Say(usage(1)), Say(DONE))
     if api is CHAT and reason == "length":  # the package raises for it
@@ -206,7 +206,7 @@ async def test_why_it_ended(
     assert (await api.ask(clients[api], stream, **api.turn("Hello!"))).end == api.ends[reason]
 
 
-async def test_a_response_without_a_word_has_an_item(home: House) -> None:
+async def test_a_response_without_a_word_has_an_item(home: GatewayFixture) -> None:
     """So that nobody's `output[0]` fails."""
     home.engine.always(Head(), Say(role()), Say(finish()), Say(DONE))
     last = RESPONSES.events((await raw(home, RESPONSES, stream=True))[1])[-1]["response"]
@@ -217,7 +217,7 @@ async def test_a_response_without_a_word_has_an_item(home: House) -> None:
 
 @apis
 @both
-async def test_a_thought_is_nowhere_in_the_reply(home: House, api: Chat, stream: bool) -> None:
+async def test_a_thought_is_nowhere_in_the_reply(home: GatewayFixture, api: Chat, stream: bool) -> None:
     """Neither from the engine's field nor from tags."""
     hidden = (Say(thought("SECRET one")), Say(text("<think>SECRET two</think>Yes.")))
     home.engine.always(Head(), *hidden, Say(finish()), Say(DONE))
@@ -270,7 +270,7 @@ REFUSED: list[tuple[Chat, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("api", "fields", "words"), REFUSED)
 async def test_what_cannot_be_served_is_refused_in_the_apis_envelope(
-    home: House, api: Chat, fields: dict[str, Any], words: str
+    home: GatewayFixture, api: Chat, fields: dict[str, Any], words: str
 ) -> None:
     answer = await home.post(api.path, api.body() | fields)
     assert answer.status == 400
@@ -294,7 +294,7 @@ ERRORS: list[tuple[tuple[Step, ...], dict[str, Any], str, str]] = [
 @both
 @pytest.mark.parametrize(("steps", "fields", "kind", "code"), ERRORS)
 async def test_an_error_before_the_first_byte_is_raised_by_the_call_itself(
-    home: House, clients: dict[Chat, Any], api: Chat, steps: tuple[Step, ...], fields: dict[str, Any], kind: str,
+    home: GatewayFixture, clients: dict[Chat, Any], api: Chat, steps: tuple[Step, ...], fields: dict[str, Any], kind: str,
     code: str, stream: bool,
 ) -> None:  # fmt: skip
     """With the package's own class, streaming or not."""
@@ -308,7 +308,7 @@ async def test_an_error_before_the_first_byte_is_raised_by_the_call_itself(
 
 @apis
 async def test_a_stream_that_breaks_off_is_not_taken_for_a_whole_reply(
-    home: House, clients: dict[Chat, Any], api: Chat
+    home: GatewayFixture, clients: dict[Chat, Any], api: Chat
 ) -> None:
     home.engine.play(Head(), Say(text("One")), Wait(0.02), Say(text(" two")), Wait(0.02), Reset())
     heard, last, code = "", None, None
@@ -327,7 +327,7 @@ async def test_a_stream_that_breaks_off_is_not_taken_for_a_whole_reply(
     assert (await home.booked())["outcome"] == "upstream_error"
 
 
-async def test_the_first_words_are_not_held_back(home: House, clients: dict[Chat, Any]) -> None:
+async def test_the_first_words_are_not_held_back(home: GatewayFixture, clients: dict[Chat, Any]) -> None:
     """A chunk is with the caller before the engine says the next one."""
     go = [asyncio.Event() for _ in range(3)]
     words = [step for i, event in enumerate(go) for step in (Say(text(f" w{i}")), Until(event))]

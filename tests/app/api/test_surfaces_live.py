@@ -15,7 +15,7 @@ import pytest_asyncio
 from gates.detect.rawcall import find_raw_calls
 from tests.app.api.nanos import MARKS, nano_house
 from tests.app.api.sdks import APIS, CHAT, Chat
-from tests.app.house import House
+from tests.app.house import GatewayFixture
 
 pytestmark = MARKS
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -28,13 +28,13 @@ both = pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     async with nano_house(tmp_path_factory.mktemp("state")) as it:
         yield it
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def clients(running: House) -> AsyncIterator[dict[Chat, Any]]:
+async def clients(running: GatewayFixture) -> AsyncIterator[dict[Chat, Any]]:
     """A client of each API."""
     found = {api: api.client(running.url) for api in APIS}
     yield found
@@ -85,7 +85,7 @@ async def completion(client: Any, prompt: Any, stream: bool, **more: Any) -> str
 
 @both
 async def test_of_the_strangers_thoughts_not_one_byte_is_heard(
-    running: House, clients: dict[Chat, Any], stream: bool
+    running: GatewayFixture, clients: dict[Chat, Any], stream: bool
 ) -> None:
     heard, thoughts = [], []
     for question in QUESTIONS:
@@ -107,7 +107,7 @@ async def test_of_the_strangers_thoughts_not_one_byte_is_heard(
     assert sample("manners_thinking_stripped_total", {**labels, "kind": "tag"})
 
 
-async def thoughts_of(running: House, question: str) -> list[str]:
+async def thoughts_of(running: GatewayFixture, question: str) -> list[str]:
     """Sentences that the bare engine thinks at this question, sent straight to it."""
     url = running.gateway.pool.states()["stranger-nano"].url
     body: dict[str, Any] = {**CHAT.turn(question), "temperature": 0, "reasoning_format": "none"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.house import House, config, eventually, run
+from tests.app.house import GatewayFixture, config, eventually, run
 from tests.script import (
     DONE,
     CloseNow,
@@ -40,7 +40,7 @@ USAGE: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": Tru
 
 
 @asynccontextmanager
-async def raw_vllm(base: Path, **model: Any) -> AsyncIterator[House]:
+async def raw_vllm(base: Path, **model: Any) -> AsyncIterator[GatewayFixture]:
     """A gateway before a vLLM that has no parsers."""
     async with ScriptedEngine() as engine:
         engine.answers = {
@@ -53,7 +53,7 @@ async def raw_vllm(base: Path, **model: Any) -> AsyncIterator[House]:
 
 
 @asynccontextmanager
-async def llama(base: Path, **model: Any) -> AsyncIterator[House]:
+async def llama(base: Path, **model: Any) -> AsyncIterator[GatewayFixture]:
     """A gateway before a llama-server that can end a thought."""
     async with ScriptedEngine() as engine:
         engine.answers = {"/v1/chat/completions/control": {"success": True}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.app.house import HELLO, House, configured, house, nano, run
+from tests.app.house import HELLO, GatewayFixture, configured, house, nano, run
 from tests.app.proxy.test_failover import pair
 from tests.script import DONE, Head, Say, Step, Until, call, finish, reply, role, text, usage
 
@@ -68,7 +68,9 @@ ALLOWED: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def post(home: House, api: str, fields: dict[str, Any], stream: bool = False) -> tuple[int, str]:
+async def post(
+    home: GatewayFixture, api: str, fields: dict[str, Any], stream: bool = False
+) -> tuple[int, str]:
     """Status and raw body."""
     body = {"model": "annie", **ASKS[api], **fields, "stream": stream}
     async with home.client.post(f"{home.url}/v1/{api}", json=body) as answer:
@@ -189,7 +191,7 @@ async def test_llama_server_is_asked_the_other_way_the_second_time(tmp_path: Pat
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """annie-nano behind a gateway."""
     base = tmp_path_factory.mktemp("state")
     async with run(configured(base, {"nano": nano()}, annie={"live": "nano"})) as home:
@@ -209,7 +211,9 @@ QUESTIONS = (
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("question", QUESTIONS)
-async def test_a_real_engine_makes_the_call_whatever_is_asked(real: House, api: str, question: str) -> None:
+async def test_a_real_engine_makes_the_call_whatever_is_asked(
+    real: GatewayFixture, api: str, question: str
+) -> None:
     """The named one, or some where one is required."""
     asked = (
         {"input": question} if api == "responses" else {"messages": [{"role": "user", "content": question}]}

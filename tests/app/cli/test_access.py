@@ -9,7 +9,7 @@ import pytest
 
 from app.__main__ import main
 from app.registry.reader import RegistryReader
-from tests.app.house import TOKEN, House, house
+from tests.app.house import TOKEN, GatewayFixture, house
 from tests.scale import PATIENCE
 
 HEAD = '[engines.e]\ndialect = "vllm"\ndriver = "url"\nurl = "http://127.0.0.1:9"\n[models.annie]\nlive = "e"\n[gateway]\n'
@@ -29,7 +29,7 @@ def offline(folder: Path, *words: str) -> int:
     return main([*words, "--config", str(file)])
 
 
-async def command(home: House, *words: str) -> int:
+async def command(home: GatewayFixture, *words: str) -> int:
     """A command beside a running gateway, as from another process."""
     config, admin = home.gateway.config, home.admin.removeprefix("http://")
     file = config.state_dir / "client.toml"

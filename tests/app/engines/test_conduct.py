@@ -12,7 +12,7 @@ from app.engines.behaviour import QUESTIONS
 from app.stream.audit import unasked_thought
 from app.stream.conduct import HELD, conduct, held_characters
 from deploy.engine.abilities import Abilities
-from tests.app.house import HELLO, TOOLS, House, config, eventually, house, run
+from tests.app.house import HELLO, TOOLS, GatewayFixture, config, eventually, house, run
 from tests.app.proxy.test_unasked_calls import SURFACES, WITH_TOOLS
 from tests.script import DONE, Head, Say, Step, finish, role, status, text
 from tests.scripted_engine import ScriptedEngine
@@ -58,7 +58,7 @@ def test_only_a_thought_in_the_text_is_held_against_an_engine(
     assert unasked_thought(stripped, told) == kind
 
 
-async def state(home: House) -> str:
+async def state(home: GatewayFixture) -> str:
     """The engine's conduct, as Prometheus has it."""
     metrics = await home.metrics()
     shown = [s for s in HELD if metrics("manners_engine_conduct", engine="scripted", state=s)]
@@ -99,11 +99,11 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "LOOK_SECONDS", 0.01)
 
 
-def questioned(home: House, times: int) -> bool:
+def questioned(home: GatewayFixture, times: int) -> bool:
     return home.engine.questioned == times
 
 
-async def becomes(home: House, shown: str) -> None:
+async def becomes(home: GatewayFixture, shown: str) -> None:
     """Wait until the engine's conduct is this."""
     pool = home.gateway.pool
     await eventually(lambda: pool.first("annie", {}).conduct == shown)

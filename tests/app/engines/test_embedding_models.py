@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 import app.engines.backend
 from app.config.config import parse
 from deploy.engine.probe import embedding_body
-from tests.app.house import HELLO, House, config, configured, eventually, nano, run
+from tests.app.house import HELLO, GatewayFixture, config, configured, eventually, nano, run
 from tests.scale import PATIENCE
 from tests.script import Step, status, vectors
 from tests.scripted_engine import ScriptedEngine, Seen
@@ -38,31 +38,31 @@ class Embedder(ScriptedEngine):
 
 
 @asynccontextmanager
-async def home_of_vectors(base: Path) -> AsyncIterator[tuple[House, Embedder]]:
+async def home_of_vectors(base: Path) -> AsyncIterator[tuple[GatewayFixture, Embedder]]:
     """annie is an embedding model here."""
     async with Embedder() as engine, run(config(engine, base, kind="embeddings"), engine) as it:
         yield it, engine
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def embedder(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def embedder(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """One for the tests that change nothing."""
     async with home_of_vectors(tmp_path_factory.mktemp("state")) as (it, _):
         yield it
 
 
-async def ready(home: House) -> int:
+async def ready(home: GatewayFixture) -> int:
     """The status of /readyz."""
     return (await home.get(home.url + "/readyz")).status
 
 
-async def embed(home: House) -> Any:
+async def embed(home: GatewayFixture) -> Any:
     """One request for embeddings."""
     async with home.client.post(f"{home.url}/v1/embeddings", json={"model": "annie", "input": "x"}) as reply:
         return reply.status, await reply.json()
 
 
-async def test_its_engine_is_ready_and_was_asked_for_no_word(embedder: House) -> None:
+async def test_its_engine_is_ready_and_was_asked_for_no_word(embedder: GatewayFixture) -> None:
     """All probes go where it can answer."""
     assert await ready(embedder) == 200
     assert isinstance(embedder.engine, Embedder)
@@ -80,7 +80,7 @@ CHATS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("path", CHATS)
-async def test_it_is_asked_for_nothing_else(embedder: House, path: str) -> None:
+async def test_it_is_asked_for_nothing_else(embedder: GatewayFixture, path: str) -> None:
     """A 400 that says where to go, and no engine is troubled or blamed."""
     body = {"model": "annie", **CHATS[path]}
     async with embedder.client.post(f"{embedder.url}/v1/{path}", json=body) as reply:
@@ -117,7 +117,7 @@ async def test_a_vector_vouches_for_its_engine(tmp_path: Path) -> None:
         assert member.age < 5
 
 
-async def test_a_vector_does_not_vouch_for_an_engine_that_should_stream(home: House) -> None:
+async def test_a_vector_does_not_vouch_for_an_engine_that_should_stream(home: GatewayFixture) -> None:
     """One may work where the other hangs."""
     (member,) = home.gateway.pool._backends.values()
     seen = member.seen

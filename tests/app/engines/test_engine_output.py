@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.house import House, config, configured, nano, run
+from tests.app.house import GatewayFixture, config, configured, nano, run
 from tests.app.proxy.test_request_faults import attack, chokes
 from tests.deploy.scripted import OK, Step, answer, scripted
 from tests.scale import PATIENCE
@@ -68,6 +68,6 @@ async def test_of_a_child_that_refuses_its_model(tmp_path: Path) -> None:
         await _says_nothing(home)
 
 
-async def _says_nothing(home: House) -> None:
+async def _says_nothing(home: GatewayFixture) -> None:
     seen = home.log.getvalue() + (await home.ask()).raw + (await home.get(home.admin + "/metrics")).raw
     assert WORD.encode() not in seen

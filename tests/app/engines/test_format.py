@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from app.__main__ import main
-from tests.app.house import House, configured, run
+from tests.app.house import GatewayFixture, configured, run
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -21,7 +21,7 @@ PROPS = {
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def home(tmp_path: Path) -> AsyncIterator[GatewayFixture]:
     """The configuration states a format that the template of the engine does not teach."""
     async with ScriptedEngine() as engine:
         engine.answers["/props"] = PROPS
@@ -30,7 +30,9 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
             yield it
 
 
-async def test_a_format_that_the_template_does_not_teach_is_logged_once_and_shown(home: House) -> None:
+async def test_a_format_that_the_template_does_not_teach_is_logged_once_and_shown(
+    home: GatewayFixture,
+) -> None:
     (engine,) = (await home.operate("/admin/engines")).json["engines"]
     assert (engine["format"], engine["abilities"]["taught"]) == ("llama", "hermes")
     (line,) = home.log.of("engine_format_misfit")
@@ -38,7 +40,7 @@ async def test_a_format_that_the_template_does_not_teach_is_logged_once_and_show
 
 
 async def test_the_list_shows_a_format_that_only_the_engine_tells(
-    home: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: GatewayFixture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "manners.toml"
     config.write_text(

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from app.config.config import Config
-from tests.app.house import House, configured, eventually, nano, run
+from tests.app.house import GatewayFixture, configured, eventually, nano, run
 from tests.scale import scaled
 
 STREAMS = scaled(80, 200)
@@ -30,7 +30,7 @@ def settings(base: Path) -> Config:
 
 
 async def stream(
-    session: aiohttp.ClientSession, house: House, number: int, begun: set[int]
+    session: aiohttp.ClientSession, house: GatewayFixture, number: int, begun: set[int]
 ) -> dict[str, Any]:
     """One caller: what it heard, how it ended, and who served it. `begun` are those who have heard a word."""
     message = {"role": "user", "content": f"What is the capital of France? This is question {number}."}
@@ -62,7 +62,7 @@ async def stream(
 
 
 async def asked_of_a_stopped(
-    session: aiohttp.ClientSession, house: House, victim: int, count: int, enough: int
+    session: aiohttp.ClientSession, house: GatewayFixture, victim: int, count: int, enough: int
 ) -> list[asyncio.Task[dict[str, Any]]]:
     """So many callers. The process `victim` is stopped when `enough` of the first half have heard a word, before the others
     come: of what they asked it has shown nothing when it is killed, however fast it is."""

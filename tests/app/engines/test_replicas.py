@@ -13,7 +13,7 @@ from app.cli.gateway_client import GatewayClient
 from app.config.config import Config
 from app.promotion import replicas as replica_watch
 from tests.app.api.nanos import MODELS
-from tests.app.house import NEVER, TOKEN, Answer, House, configured, eventually, nano, run
+from tests.app.house import NEVER, TOKEN, Answer, GatewayFixture, configured, eventually, nano, run
 from tests.script import Head, Reset, Say, Until, reply, status, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -30,7 +30,7 @@ def settings(base: Path, engines: dict[str, str], **model: Any) -> Config:
 @asynccontextmanager
 async def replicas(
     base: Path, names: Sequence[str] = ("one", "two"), told: Mapping[str, Any] | None = None, **model: Any
-) -> AsyncIterator[tuple[House, dict[str, ScriptedEngine]]]:
+) -> AsyncIterator[tuple[GatewayFixture, dict[str, ScriptedEngine]]]:
     """A gateway over scripted engines of these names, all of them up; at once if `told` has other answers of some."""
     async with AsyncExitStack() as stack:
         engines = {name: await stack.enter_async_context(ScriptedEngine()) for name in names}
@@ -179,7 +179,7 @@ async def test_a_replica_that_does_not_say_what_it_is_gets_no_requests_until_it_
         assert {served_by(await house.ask(messages=turn(name, 1))) for name in "yz"} == {"one", "two"}
 
 
-async def operate(house: House, path: str) -> tuple[int, Any]:
+async def operate(house: GatewayFixture, path: str) -> tuple[int, Any]:
     async with house.client.post(
         house.admin + path, headers={"authorization": f"Bearer {TOKEN}"}
     ) as response:

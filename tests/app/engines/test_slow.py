@@ -11,7 +11,7 @@ from app.engines import backend
 from app.engines.backend import FIRST_TOKEN_SECONDS, PATIENCE, Backend
 from app.engines.breaker import Breaker, BreakerState
 from deploy.engine.probe import work_done
-from tests.app.house import House, eventually, house
+from tests.app.house import GatewayFixture, eventually, house
 from tests.app.proxy.test_deadlines import Clock
 from tests.app.proxy.test_failover import pair
 from tests.script import Hang, Head, Say, Step, Until, finish, reply, text
@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return it
 
 
-def the_backend(home: House) -> Backend:
+def the_backend(home: GatewayFixture) -> Backend:
     (one,) = home.gateway.pool._backends.values()
     return one
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from app.access.keys import KeyRing, admin_token, digest
 from app.errors.tree import Unauthorized
-from tests.app.house import HELLO, TOKEN, Answer, House, house
+from tests.app.house import HELLO, TOKEN, Answer, GatewayFixture, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,13 +25,13 @@ WRONG: dict[str, str | None] = {
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway with two keys."""
     async with house(tmp_path_factory.mktemp("state"), keys=("key-1", "key-2")) as it:
         yield it
 
 
-async def fetch(home: House, method: str, url: str, authorization: str | None) -> Answer:
+async def fetch(home: GatewayFixture, method: str, url: str, authorization: str | None) -> Answer:
     """One request with this header, as bytes: nothing puts it right."""
     headers = {} if authorization is None else {"authorization": authorization}
     body = {"model": "annie", "messages": HELLO} if method == "POST" else None
@@ -45,7 +45,7 @@ async def fetch(home: House, method: str, url: str, authorization: str | None) -
     ("method", "path"), [("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/v1/x")]
 )
 async def test_without_a_right_key_the_public_listener_says_no(
-    home: House, name: str, method: str, path: str
+    home: GatewayFixture, name: str, method: str, path: str
 ) -> None:
     """401, the envelope, and how to do it right; whether the path exists is not told."""
     answer = await fetch(home, method, home.url + path, WRONG[name])
@@ -63,7 +63,7 @@ async def test_without_a_right_key_the_public_listener_says_no(
 
 
 @pytest.mark.parametrize("authorization", ["Bearer key-1", "Bearer key-2", "bearer key-1", "BEARER  key-2 "])
-async def test_any_of_the_keys_opens(home: House, authorization: str) -> None:
+async def test_any_of_the_keys_opens(home: GatewayFixture, authorization: str) -> None:
     """The scheme's case and stray blanks do not matter; the key goes no further."""
     answer = await fetch(home, "POST", home.url + "/v1/chat/completions", authorization)
     assert (answer.status, answer.text) == (200, "Hello there.")
@@ -72,14 +72,14 @@ async def test_any_of_the_keys_opens(home: House, authorization: str) -> None:
     assert not any("key-" in value for value in sent.values())
 
 
-async def test_health_needs_no_key(home: House) -> None:
+async def test_health_needs_no_key(home: GatewayFixture) -> None:
     """Whoever watches the process holds no keys."""
     assert (await home.get(home.url + "/healthz")).status == 200
     assert (await home.get(home.url + "/readyz")).json == {"status": "ready", "ungated": ["annie"]}
     assert (await home.get(home.url + "/health")).json == {"status": "ok"}
 
 
-async def test_a_newcomer_is_told_what_there_is_and_no_model(home: House) -> None:
+async def test_a_newcomer_is_told_what_there_is_and_no_model(home: GatewayFixture) -> None:
     """Without a key: names of models are for callers."""
     version = (await home.get(home.url + "/version")).json["version"]
     told = (await home.get(home.url + "/")).json
@@ -89,7 +89,7 @@ async def test_a_newcomer_is_told_what_there_is_and_no_model(home: House) -> Non
 
 
 @pytest.mark.parametrize("path", ["/admin/status", "/admin/engines", "/admin/nothing", "/admin/promote"])
-async def test_the_operators_listener_needs_their_token(home: House, path: str) -> None:
+async def test_the_operators_listener_needs_their_token(home: GatewayFixture, path: str) -> None:
     """A caller's key is no operator's."""
     for authorization in (None, "Bearer key-1", "Bearer wrong", f"Basic {TOKEN}"):
         answer = await fetch(home, "GET", home.admin + path, authorization)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.app.house import House, house
+from tests.app.house import GatewayFixture, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -20,7 +20,7 @@ ALLOWED = "access-control-allow-origin"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """With a key, and one site."""
     limits = {"cors_origins": [SITE]}
     async with house(tmp_path_factory.mktemp("state"), gateway=limits, keys=("secret",)) as it:
@@ -33,7 +33,7 @@ async def options(url: str, client: Any, origin: str) -> Any:
         return response
 
 
-async def test_a_preflight_is_answered_without_a_key(home: House) -> None:
+async def test_a_preflight_is_answered_without_a_key(home: GatewayFixture) -> None:
     """Browsers send none with it. The headers that the page wants to send are allowed."""
     answer = await options(f"{home.url}/v1/chat/completions", home.client, SITE)
     assert (answer.status, answer.headers[ALLOWED]) == (204, SITE)
@@ -43,28 +43,28 @@ async def test_a_preflight_is_answered_without_a_key(home: House) -> None:
 
 
 @pytest.mark.parametrize("names", ["a" * 65, "x: y", ", ".join(["a"] * 65), "ü"])
-async def test_other_names_of_headers_are_not_repeated(home: House, names: str) -> None:
+async def test_other_names_of_headers_are_not_repeated(home: GatewayFixture, names: str) -> None:
     sent = {"origin": SITE, **ASKS, "access-control-request-headers": names}
     async with home.client.options(f"{home.url}/v1/models", headers=sent) as answer:
         assert "access-control-allow-headers" not in answer.headers
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_reply_may_be_read(home: House, stream: bool) -> None:
+async def test_a_reply_may_be_read(home: GatewayFixture, stream: bool) -> None:
     """With its key; streamed and whole; and the headers that say what happened."""
     answer = await home.ask(headers={"origin": SITE, "authorization": "Bearer secret"}, stream=stream)
     assert (answer.status, answer.headers[ALLOWED], answer.text) == (200, SITE, "Hello there.")
     assert "x-manners-engine" in answer.headers["access-control-expose-headers"]
 
 
-async def test_a_refusal_may_be_read(home: House) -> None:
+async def test_a_refusal_may_be_read(home: GatewayFixture) -> None:
     """A page without a key learns that it needs one."""
     answer = await home.ask(headers={"origin": SITE})
     assert (answer.status, answer.headers[ALLOWED]) == (401, SITE)
 
 
 @pytest.mark.parametrize("origin", [OTHER, SITE + ".evil.example", "null", SITE.upper(), SITE + ":8443"])
-async def test_no_other_site_may_read(home: House, origin: str) -> None:
+async def test_no_other_site_may_read(home: GatewayFixture, origin: str) -> None:
     """Neither a reply nor what a preflight would allow."""
     answer = await home.ask(headers={"origin": origin, "authorization": "Bearer secret"})
     assert ALLOWED not in answer.headers
@@ -72,7 +72,7 @@ async def test_no_other_site_may_read(home: House, origin: str) -> None:
     assert preflight.status == 401 and ALLOWED not in preflight.headers
 
 
-async def test_the_operators_listener_never_shares(home: House) -> None:
+async def test_the_operators_listener_never_shares(home: GatewayFixture) -> None:
     assert ALLOWED not in (await options(f"{home.admin}/admin/status", home.client, SITE)).headers
     assert ALLOWED not in (await home.get(home.admin + "/metrics", {"origin": SITE})).headers
 

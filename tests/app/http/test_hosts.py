@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.app.house import HELLO, TOKEN, House, house
+from tests.app.house import HELLO, TOKEN, GatewayFixture, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -19,7 +19,7 @@ EVIL = "http://evil.example"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def houses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, House]]:
+async def houses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, GatewayFixture]]:
     """Without keys, with a key, on a network, and without keys under a name of its own."""
     async with AsyncExitStack() as stack:
         settings: dict[str, Any] = {
@@ -34,7 +34,7 @@ async def houses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict
         }
 
 
-async def answer(home: House, method: str, url: str, headers: dict[str, str]) -> tuple[int, str]:
+async def answer(home: GatewayFixture, method: str, url: str, headers: dict[str, str]) -> tuple[int, str]:
     """The status, and the error's code or ""."""
     home.engine.forget()
     data = BODY if method == "POST" else None
@@ -76,7 +76,9 @@ ADMIN = ["/metrics", "/healthz", "/admin/ui", "/admin/status"]
 
 
 @pytest.mark.parametrize("headers", LOCAL, ids=str)
-async def test_programs_of_this_machine_are_served(houses: dict[str, House], headers: dict[str, str]) -> None:
+async def test_programs_of_this_machine_are_served(
+    houses: dict[str, GatewayFixture], headers: dict[str, str]
+) -> None:
     home = houses["open"]
     for method, path in PUBLIC:
         assert await answer(home, method, home.url + path, {**JSON, **headers}) == (200, "")
@@ -86,7 +88,9 @@ async def test_programs_of_this_machine_are_served(houses: dict[str, House], hea
 
 
 @pytest.mark.parametrize(("headers", "code"), FOREIGN, ids=str)
-async def test_websites_are_not(houses: dict[str, House], headers: dict[str, str], code: str) -> None:
+async def test_websites_are_not(
+    houses: dict[str, GatewayFixture], headers: dict[str, str], code: str
+) -> None:
     """Whatever they ask for, on either listener, also with the right token; no engine hears of it."""
     home = houses["open"]
     for method, path in PUBLIC:
@@ -99,7 +103,7 @@ async def test_websites_are_not(houses: dict[str, House], headers: dict[str, str
     assert home.engine.requests == []
 
 
-async def test_refusals_are_counted(houses: dict[str, House]) -> None:
+async def test_refusals_are_counted(houses: dict[str, GatewayFixture]) -> None:
     home = houses["open"]
     before = await home.metrics()
     await answer(home, "GET", home.url + "/healthz", {"host": "evil.example"})
@@ -116,7 +120,7 @@ async def test_refusals_are_counted(houses: dict[str, House]) -> None:
         assert after(name, **labels) - before(name, **labels) == 1
 
 
-async def test_a_link_may_lead_to_the_console(houses: dict[str, House]) -> None:
+async def test_a_link_may_lead_to_the_console(houses: dict[str, GatewayFixture]) -> None:
     """Its page says nothing by itself, and operators keep it in their wikis."""
     home = houses["open"]
     headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
@@ -140,7 +144,7 @@ MEDIA_TYPES = [
     ["chat/completions", "messages", "messages/count_tokens", "responses", "completions", "embeddings"],
 )
 async def test_without_keys_a_body_is_declared_as_json(
-    houses: dict[str, House], path: str, media_type: str | None, status: int
+    houses: dict[str, GatewayFixture], path: str, media_type: str | None, status: int
 ) -> None:
     """Any other type a page may send unasked."""
     home = houses["open"]
@@ -150,7 +154,9 @@ async def test_without_keys_a_body_is_declared_as_json(
 
 
 @pytest.mark.parametrize("headers", [headers for headers, _ in FOREIGN], ids=str)
-async def test_with_a_key_any_host_may_come(houses: dict[str, House], headers: dict[str, str]) -> None:
+async def test_with_a_key_any_host_may_come(
+    houses: dict[str, GatewayFixture], headers: dict[str, str]
+) -> None:
     """Behind a proxy `Host` is the proxy's; a page that has the key may use it."""
     home = houses["keyed"]
     key = {"authorization": f"Bearer {KEY}"}
@@ -160,20 +166,22 @@ async def test_with_a_key_any_host_may_come(houses: dict[str, House], headers: d
 
 
 @pytest.mark.parametrize("host", ["evil.example", "192.168.1.2"])
-async def test_metrics_need_no_token_and_so_a_host_of_ours(houses: dict[str, House], host: str) -> None:
+async def test_metrics_need_no_token_and_so_a_host_of_ours(
+    houses: dict[str, GatewayFixture], host: str
+) -> None:
     """On the operators' listener on loopback, keys or not."""
     home = houses["keyed"]
     assert await answer(home, "GET", home.admin + "/metrics", {"host": host}) == (403, "host_not_allowed")
 
 
-async def test_on_a_network_any_host_may_ask_for_metrics(houses: dict[str, House]) -> None:
+async def test_on_a_network_any_host_may_ask_for_metrics(houses: dict[str, GatewayFixture]) -> None:
     """Prometheus scrapes by the name of a service."""
     home = houses["network"]
     assert await answer(home, "GET", home.admin + "/metrics", {"host": "gateway:8081"}) == (200, "")
 
 
 @pytest.mark.parametrize("path", [path for _, path in PUBLIC])
-async def test_a_configured_name_is_ours(houses: dict[str, House], path: str) -> None:
+async def test_a_configured_name_is_ours(houses: dict[str, GatewayFixture], path: str) -> None:
     home = houses["named"]
     method = "POST" if "chat" in path else "GET"
     site = {"host": "manners.example", "origin": "https://manners.example"}
@@ -188,7 +196,7 @@ async def test_a_configured_name_is_ours(houses: dict[str, House], path: str) ->
 )
 @pytest.mark.parametrize("name", ["open", "keyed"])
 async def test_a_compressed_body_is_refused(
-    houses: dict[str, House], name: str, coding: str, status: int
+    houses: dict[str, GatewayFixture], name: str, coding: str, status: int
 ) -> None:
     """On both listeners, with keys and without: it would unpack to any size."""
     home = houses[name]

@@ -8,7 +8,7 @@ import pytest
 
 from app.config.version import VERSION
 from app.wiring import SURFACES
-from tests.app.house import HELLO, House
+from tests.app.house import HELLO, GatewayFixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,7 +22,7 @@ BODIES = {
 }
 
 
-async def test_every_surface_is_listed_with_its_request(home: House) -> None:
+async def test_every_surface_is_listed_with_its_request(home: GatewayFixture) -> None:
     """Each path has a schema that takes a right request, refuses {}, and points at nothing missing."""
     document = (await home.get(f"{home.url}/openapi.json")).json
     assert {s.path for s in SURFACES} == BODIES.keys() <= document["paths"].keys()
@@ -36,7 +36,7 @@ async def test_every_surface_is_listed_with_its_request(home: House) -> None:
     assert "/v1/models" in document["paths"]
 
 
-async def test_every_operation_of_both_listeners_says_that_it_may_fail(home: House) -> None:
+async def test_every_operation_of_both_listeners_says_that_it_may_fail(home: GatewayFixture) -> None:
     """And what the document is of: this version, and a model that is served."""
     for document in (await home.get(f"{home.url}/openapi.json"), await home.operate("/admin/openapi.json")):
         assert document.json["info"]["version"] == VERSION
@@ -46,7 +46,7 @@ async def test_every_operation_of_both_listeners_says_that_it_may_fail(home: Hou
     assert schemas["ChatCompletions"]["properties"]["model"]["examples"] == ["annie"]
 
 
-async def test_a_wrong_method_is_told_all_right_ones(home: House) -> None:
+async def test_a_wrong_method_is_told_all_right_ones(home: GatewayFixture) -> None:
     """Not only those of the first route at this path."""
     allowed = (await home.operate("/admin/keys/x")).headers["allow"]
     assert allowed == "DELETE, PATCH"

@@ -23,7 +23,7 @@ from gates.policy.load import load_policy
 from gates.report import document, dsse
 from gates.report.keys import load_or_make
 from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement, format_time
-from tests.app.house import TOKEN, House, run
+from tests.app.house import TOKEN, GatewayFixture, run
 from tests.gates.report import examples
 from tests.scale import PATIENCE
 
@@ -116,7 +116,7 @@ def signed(config: Config, stated: Statement) -> bytes:
 class Stage:
     """The house, and its operator."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: GatewayFixture) -> None:
         self.house = house
         self.config = house.gateway.config
         self.patience = PATIENCE  # with an operation
@@ -199,7 +199,7 @@ async def stage(state: Path, config: Config | None = None) -> AsyncIterator[Stag
 class Caller:
     """Somebody who asks again and again while engines change, and notes what was wrong."""
 
-    def __init__(self, house: House, number: int) -> None:
+    def __init__(self, house: GatewayFixture, number: int) -> None:
         self._house = house
         self._number = number
         self.replies = 0
@@ -228,7 +228,7 @@ class Caller:
 
 
 @asynccontextmanager
-async def callers(house: House, count: int) -> AsyncIterator[list[Caller]]:
+async def callers(house: GatewayFixture, count: int) -> AsyncIterator[list[Caller]]:
     """So many callers, each with a stream open nearly always, until the block ends."""
     crowd = [Caller(house, number) for number in range(count)]
     tasks = [asyncio.create_task(caller.talk()) for caller in crowd]

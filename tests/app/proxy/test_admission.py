@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.errors.tree import Busy
 from app.proxy.admission import AdmissionQueue
-from tests.app.house import House, eventually, house
+from tests.app.house import GatewayFixture, eventually, house
 from tests.script import Head, Say, Until, finish, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -112,7 +112,7 @@ async def test_never_over_the_cap_and_never_a_lost_place(
 
 
 @asynccontextmanager
-async def busy(home: House, count: int) -> AsyncIterator[asyncio.Event]:
+async def busy(home: GatewayFixture, count: int) -> AsyncIterator[asyncio.Event]:
     """`count` streams that run until the block, or the event, ends them."""
     done = asyncio.Event()
     home.engine.forget()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.app.house import HELLO, House, eventually, house
+from tests.app.house import HELLO, GatewayFixture, eventually, house
 from tests.scale import PATIENCE
 from tests.script import Hang, Head, Say, Step, Tell, Wait, finish, reply, role, text, thought
 from tests.scripted_engine import Seen
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def one(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def one(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway with one place: whatever keeps it keeps everybody out."""
     async with house(tmp_path_factory.mktemp("state"), concurrency=1, queue=1) as it:
         yield it
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def home(one: House) -> House:
+async def home(one: GatewayFixture) -> GatewayFixture:
     """That gateway, with a fresh script."""
     one.engine.forget()
     await one.settle()
@@ -56,7 +56,7 @@ async def leave(writer: asyncio.StreamWriter, reset: bool) -> None:
         writer.close()
 
 
-async def connect(home: House, stream: bool) -> asyncio.StreamWriter:
+async def connect(home: GatewayFixture, stream: bool) -> asyncio.StreamWriter:
     """Send a request on a connection of its own."""
     body = json.dumps({"model": "annie", "messages": HELLO, "stream": stream}).encode()
     _, _, port = home.url.rpartition(":")
@@ -72,7 +72,7 @@ async def abandoned(seen: Seen) -> None:
         await seen.gone.wait()
 
 
-async def all_is_free(home: House) -> None:
+async def all_is_free(home: GatewayFixture) -> None:
     """Nothing is held: by the gauges, and by the next request, which gets the only place."""
     metrics = await home.metrics()
     assert metrics("manners_in_flight") == 0
@@ -84,7 +84,9 @@ async def all_is_free(home: House) -> None:
 
 @pytest.mark.parametrize("reset", [False, True], ids=["close", "reset"])
 @pytest.mark.parametrize("phase", PHASES)
-async def test_a_cancel_reaches_the_engine_in_every_phase(home: House, phase: str, reset: bool) -> None:
+async def test_a_cancel_reaches_the_engine_in_every_phase(
+    home: GatewayFixture, phase: str, reset: bool
+) -> None:
     """The engine's connection ends, the place is free, and it is no error."""
     stream, steps = PHASES[phase]
     reached = asyncio.Event()
@@ -101,7 +103,7 @@ async def test_a_cancel_reaches_the_engine_in_every_phase(home: House, phase: st
     await all_is_free(home)
 
 
-async def test_a_cancel_in_the_queue_frees_the_place_in_it(home: House) -> None:
+async def test_a_cancel_in_the_queue_frees_the_place_in_it(home: GatewayFixture) -> None:
     """The engine never hears of a request that gave up while it waited."""
     home.engine.play(Head(), Say(text("One")), Hang())
     first = await connect(home, stream=True)
@@ -155,7 +157,7 @@ async def test_a_hundred_cancels_leave_nothing_behind(tmp_path: Path) -> None:
         assert metrics("manners_requests_total") == len(outcomes)
 
 
-async def test_a_cancel_inside_the_request_body_takes_no_place(home: House) -> None:
+async def test_a_cancel_inside_the_request_body_takes_no_place(home: GatewayFixture) -> None:
     """A caller who leaves while it sends is no error of anybody."""
     _, _, port = home.url.rpartition(":")
     _, writer = await asyncio.open_connection("127.0.0.1", int(port))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.upstream.connection import EngineReply, ResponseHandler
-from tests.app.house import House, Scrape, eventually, house
+from tests.app.house import GatewayFixture, Scrape, eventually, house
 from tests.script import (
     DONE,
     Do,
@@ -126,7 +126,7 @@ class Reading:
         assert self.value(name) == pytest.approx(self.seen.marks[mark] - self.seen.arrived, abs=1e-6), mark
 
 
-async def measure(home: House, *steps: Step, **fields: Any) -> Reading:
+async def measure(home: GatewayFixture, *steps: Step, **fields: Any) -> Reading:
     """One request with this script, and what it left in the metrics."""
     before = await home.metrics()
     home.engine.play(*steps)
@@ -155,7 +155,7 @@ THOUGHTFUL = paced(
 THINK: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
 
 
-async def test_each_clock_stops_at_its_own_event(home: House) -> None:
+async def test_each_clock_stops_at_its_own_event(home: GatewayFixture) -> None:
     """Role, nulls, progress, empty deltas and usage stop none; a thought stops the first only."""
     reading = await measure(home, *THOUGHTFUL, stream=True, **THINK)
     reading.stops_at(TOKEN, "thought")
@@ -167,7 +167,7 @@ async def test_each_clock_stops_at_its_own_event(home: House) -> None:
     assert reading.value(PER_TOKEN) == pytest.approx((marks["rest"] - marks["thought"]) / 2, abs=1e-6)
 
 
-async def test_a_reply_that_is_not_streamed_has_no_first_content(home: House) -> None:
+async def test_a_reply_that_is_not_streamed_has_no_first_content(home: GatewayFixture) -> None:
     """It is seen all at once, at its end: in the voice's histograms it would only be a lie."""
     reading = await measure(home, *THOUGHTFUL, stream=False, **THINK)
     reading.stops_at(TOKEN, "thought")
@@ -175,7 +175,7 @@ async def test_a_reply_that_is_not_streamed_has_no_first_content(home: House) ->
     assert [reading.count(name) for name in (CONTENT, SENTENCE, GAP)] == [0, 0, 0]
 
 
-async def test_a_cancelled_request_is_counted_and_enters_no_latency(home: House) -> None:
+async def test_a_cancelled_request_is_counted_and_enters_no_latency(home: GatewayFixture) -> None:
     """Even though it had stopped every clock."""
     before = await home.metrics()
     home.engine.play(Head(), Say(text("One sentence. Two")), Hang())

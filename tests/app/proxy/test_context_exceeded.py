@@ -11,7 +11,7 @@ from app.engines import backend
 from app.errors.translate import from_status, from_stream, in_stream, is_context_exceeded
 from app.errors.tree import ContextExceeded
 from gates.reply.events import Broken
-from tests.app.house import HELLO, House, configured, house, nano, run
+from tests.app.house import HELLO, GatewayFixture, configured, house, nano, run
 from tests.app.proxy.test_failover import pair
 from tests.script import Head, Say, Step, event, reply, role, status
 
@@ -166,6 +166,6 @@ async def test_a_shared_context_that_is_filled_ends_the_requests_and_not_the_eng
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
-async def _json(home: House, **more: Any) -> Any:
+async def _json(home: GatewayFixture, **more: Any) -> Any:
     messages = [{"role": "user", "content": "Tell me everything about Mysuru."}]
     return await home.ask(messages=messages, response_format={"type": "json_object"}, **more)

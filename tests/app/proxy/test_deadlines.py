@@ -12,7 +12,7 @@ import pytest_asyncio
 from app.config.config import Timeouts
 from app.errors.tree import EngineTimeout
 from app.proxy.deadlines import ClientGone
-from tests.app.house import House, config, eventually, house, run, said
+from tests.app.house import GatewayFixture, config, eventually, house, run, said
 from tests.app.proxy.caller import deadlines
 from tests.scale import PATIENCE
 from tests.script import (
@@ -47,14 +47,14 @@ class Clock:
     def __call__(self) -> float:
         return self._real() + self.ahead
 
-    async def passes(self, home: House, seconds: float) -> None:
+    async def passes(self, home: GatewayFixture, seconds: float) -> None:
         """So much time, which the deadlines of all exchanges look at; what they end comes to its end later."""
         self.ahead += seconds
         for line in tuple(home.gateway.proxy._serving):
             line._look()
         await asyncio.sleep(0)
 
-    async def token(self, home: House) -> None:
+    async def token(self, home: GatewayFixture) -> None:
         """Wait until the one exchange has read a token that came at this clock's time or later."""
         now = self()
         await eventually(lambda: [line for line in home.gateway.proxy._serving if line.progress >= now])
@@ -68,7 +68,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway of some patience."""
     limits = {"first_token": FIRST, "idle": IDLE, "total": TOTAL}
     async with house(tmp_path_factory.mktemp("state"), timeouts=limits) as it:
@@ -94,7 +94,7 @@ NO_TOKEN: dict[str, tuple[Step, ...]] = {
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", NO_TOKEN)
 async def test_an_engine_without_a_token_is_given_up_in_time(
-    home: House, clock: Clock, name: str, stream: bool
+    home: GatewayFixture, clock: Clock, name: str, stream: bool
 ) -> None:
     """Pings, roles and empty deltas buy no time; the caller gets a 504 and the engine is told."""
     home.engine.play(*NO_TOKEN[name])
@@ -123,7 +123,9 @@ SILENT: dict[str, tuple[Step, ...]] = {
 
 
 @pytest.mark.parametrize("name", SILENT)
-async def test_an_engine_that_falls_silent_is_given_up_in_time(home: House, clock: Clock, name: str) -> None:
+async def test_an_engine_that_falls_silent_is_given_up_in_time(
+    home: GatewayFixture, clock: Clock, name: str
+) -> None:
     """What came is kept and one frame tells the fault; the deadline counts from the last token."""
     more = asyncio.Event()
     home.engine.play(Head(), Say(text("One")), Until(more), Say(text(" two")), *SILENT[name])
@@ -144,7 +146,7 @@ async def test_an_engine_that_falls_silent_is_given_up_in_time(home: House, cloc
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_engine_that_never_ends_is_stopped(home: House, clock: Clock, stream: bool) -> None:
+async def test_an_engine_that_never_ends_is_stopped(home: GatewayFixture, clock: Clock, stream: bool) -> None:
     """Progress does not extend the total."""
     home.engine.play(Head(), often(text("and ")))
     asking = asyncio.create_task(home.ask(stream=stream))
@@ -252,7 +254,7 @@ async def test_a_gateway_whose_engine_never_came_up_says_so(tmp_path: Path) -> N
 
 
 async def test_no_engine_is_blamed_for_time_that_our_own_loop_did_not_get(
-    home: House, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    home: GatewayFixture, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop stood still for longer than the engine may be silent; what it said meanwhile is read first."""
     monkeypatch.setattr("app.proxy.deadlines.GRACE_SECONDS", PATIENCE)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.telemetry.reply_window import NO_FAULT
-from tests.app.house import House, frames, said
+from tests.app.house import GatewayFixture, frames, said
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
@@ -90,14 +90,16 @@ BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
 }  # fmt: skip
 
 
-def fresh_connections(home: House) -> None:
+def fresh_connections(home: GatewayFixture) -> None:
     """Forget the pool: on a connection of its own no fault can be the race of a reused one."""
     home.gateway.pool._backends["scripted"].upstream.close()
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("name", BEFORE)
-async def test_before_the_first_byte_a_fault_is_a_status(home: House, name: str, stream: bool) -> None:
+async def test_before_the_first_byte_a_fault_is_a_status(
+    home: GatewayFixture, name: str, stream: bool
+) -> None:
     """Streaming or not, the caller gets a real status, the envelope, and the engine's name."""
     steps, code_of_http, code, kind = BEFORE[name]
     fresh_connections(home)
@@ -116,7 +118,7 @@ async def test_before_the_first_byte_a_fault_is_a_status(home: House, name: str,
 
 
 @pytest.mark.parametrize("code", sorted(NO_FAULT))
-async def test_an_engine_is_blamed_whatever_it_calls_its_fault(home: House, code: str) -> None:
+async def test_an_engine_is_blamed_whatever_it_calls_its_fault(home: GatewayFixture, code: str) -> None:
     """By these names the gateway calls what is no fault of an engine: no breaker opens for them, and no bake ends."""
 
     async def faults() -> float:
@@ -168,7 +170,7 @@ MIDDLE: dict[str, tuple[tuple[Step, ...], str]] = {
 
 
 @pytest.mark.parametrize("name", MIDDLE)
-async def test_after_the_first_byte_a_fault_is_one_frame(home: House, name: str) -> None:
+async def test_after_the_first_byte_a_fault_is_one_frame(home: GatewayFixture, name: str) -> None:
     """What came is kept, then one error frame: no finish reason, no [DONE], nothing after it."""
     steps, code = MIDDLE[name]
     shown = asyncio.Event()
@@ -195,7 +197,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_engine_that_does_not_stream_is_understood(home: House, stream: bool) -> None:
+async def test_an_engine_that_does_not_stream_is_understood(home: GatewayFixture, stream: bool) -> None:
     """Its JSON goes the same way as its stream would have."""
     home.engine.play(*status(200, WHOLE))
     answer = await home.ask(stream=stream)
@@ -226,7 +228,9 @@ FRAMINGS: dict[str, tuple[Step, ...]] = {
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", FRAMINGS)
-async def test_whatever_the_framing_the_reply_is_the_same(home: House, name: str, stream: bool) -> None:
+async def test_whatever_the_framing_the_reply_is_the_same(
+    home: GatewayFixture, name: str, stream: bool
+) -> None:
     """Chunked, counted or closed; with interim heads, pings, and missing ends."""
     home.engine.play(*FRAMINGS[name])
     answer = await home.ask(stream=stream)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.engines.breaker import Breaker, BreakerState
-from tests.app.house import House, configured, eventually, run
+from tests.app.house import GatewayFixture, configured, eventually, run
 from tests.script import (
     CloseNow,
     Hang,
@@ -31,7 +31,9 @@ TIMEOUTS = {"connect": 0.5, "first_token": 0.4, "idle": 0.4, "total": 5.0}
 
 
 @asynccontextmanager
-async def pair(base: Path, **model: Any) -> AsyncIterator[tuple[House, ScriptedEngine, ScriptedEngine]]:
+async def pair(
+    base: Path, **model: Any
+) -> AsyncIterator[tuple[GatewayFixture, ScriptedEngine, ScriptedEngine]]:
     """A gateway with a live engine and a fallback, both scripted."""
     async with ScriptedEngine() as live, ScriptedEngine() as spare:
         table = {"dialect": "vllm", "driver": "url"}

@@ -14,7 +14,7 @@ import pytest
 from app.proxy.context import RequestContext
 from app.proxy.exchange import Exchange
 from app.upstream.connection import BodyReader
-from tests.app.house import House
+from tests.app.house import GatewayFixture
 from tests.app.proxy.test_engine_faults import fresh_connections
 from tests.scale import PATIENCE
 from tests.script import DONE, CloseNow, Head, Say, Step, event, role, status, text
@@ -38,7 +38,7 @@ def held() -> list[str]:
     return [type(thing).__name__ for thing in gc.get_objects() if isinstance(thing, KINDS)]
 
 
-async def nothing_is_held(home: House) -> None:
+async def nothing_is_held(home: GatewayFixture) -> None:
     await home.booked()
     async with asyncio.timeout(PATIENCE):
         while held():
@@ -61,7 +61,7 @@ FAILED: dict[str, tuple[Step, ...]] = {
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("name", FAILED)
-async def test_of_a_reply_that_failed(home: House, name: str, stream: bool) -> None:
+async def test_of_a_reply_that_failed(home: GatewayFixture, name: str, stream: bool) -> None:
     fresh_connections(home)
     home.engine.play(*FAILED[name])
     answer: Any = await home.ask(stream=stream)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.house import House
+from tests.app.house import GatewayFixture
 from tests.bench.calls import count, count_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -20,14 +20,14 @@ def stated(pattern: str) -> re.Match[str]:
     return found
 
 
-async def test_a_chunk_passes_no_more_functions_than_the_page_says(home: House) -> None:
+async def test_a_chunk_passes_no_more_functions_than_the_page_says(home: GatewayFixture) -> None:
     said = stated(r"(\d+) Python functions of (\d+) classes in (\d+) files")
     calls = await count(home)
     found = calls.functions, calls.classes, calls.files
     assert all(n <= int(most) for n, most in zip(found, said.groups(), strict=True)), str(calls)
 
 
-async def test_a_request_makes_no_more_calls_than_the_page_says(home: House) -> None:
+async def test_a_request_makes_no_more_calls_than_the_page_says(home: GatewayFixture) -> None:
     calls = await count_request(home)
     said = stated(r"at most (\d+) calls of Python functions of ours, (\d+) of them until the engine is asked")
     found = len(calls.made), calls.until_asked

@@ -12,7 +12,7 @@ import pytest_asyncio
 from app.api.surface import COMMENT
 from app.config.config import ConfigError, parse
 from gates.reply.events import Text
-from tests.app.house import HELLO, House, frames, house, said
+from tests.app.house import HELLO, GatewayFixture, frames, house, said
 from tests.app.proxy.caller import Caller
 from tests.app.proxy.test_clocks import THINK
 from tests.app.proxy.test_failover import pair
@@ -42,7 +42,7 @@ PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway whose callers hear of it when nothing is said."""
     async with house(tmp_path_factory.mktemp("state"), keepalive=SOON) as it:
         yield it
@@ -59,7 +59,7 @@ async def read_until(response: Any, enough: Callable[[bytes], bool]) -> bytes:
     return raw
 
 
-async def nothing_broke(home: House) -> None:
+async def nothing_broke(home: GatewayFixture) -> None:
     """Some more silence, in which a sign for a request that is over would be an error in the log."""
     await asyncio.sleep(3 * SOON)
     assert not [line for line in home.log.lines if line["event"] in ("internal_error", "library")]
@@ -78,7 +78,7 @@ SILENCES = {"before its head": 0, "before its first token": 2}
 @pytest.mark.parametrize("silence", SILENCES)
 @pytest.mark.parametrize("path", APIS)
 async def test_a_caller_of_a_long_prefill_hears_that_we_are_alive(
-    home: House, path: str, silence: str
+    home: GatewayFixture, path: str, silence: str
 ) -> None:
     """On every API, again and again, wherever the engine is silent; and then the reply, whole."""
     body, sign, end = APIS[path]
@@ -160,7 +160,7 @@ TOLD: dict[str, Callable[[bytes], Any]] = {
 @pytest.mark.parametrize("answered", [False, True], ids=["a fault", "a refusal"])
 @pytest.mark.parametrize("path", APIS)
 async def test_an_error_behind_a_sign_of_life_is_told_in_the_stream(
-    home: House, path: str, answered: bool
+    home: GatewayFixture, path: str, answered: bool
 ) -> None:
     """In the words of its API, and with no false end behind it."""
     body, sign, end = APIS[path]

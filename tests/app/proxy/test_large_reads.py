@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from app.stream.holdback import FILTERED
 from app.stream.pipeline import LARGE_BYTES, Pipeline
-from tests.app.house import Answer, House, eventually, frames, house, said
+from tests.app.house import Answer, GatewayFixture, eventually, frames, house, said
 from tests.scale import PATIENCE
 from tests.script import DONE, CloseNow, Head, Say, Step, finish, role, text, thought
 
@@ -56,7 +56,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @pytest_asyncio.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def home(tmp_path: Path) -> AsyncIterator[GatewayFixture]:
     async with house(tmp_path, dialect="vllm") as it:
         yield it
 
@@ -108,7 +108,9 @@ def heard(answer: Answer) -> tuple[str, str | None]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", CASES)
-async def test_others_are_served_while_much_is_read(home: House, gate: Gate, name: str, stream: bool) -> None:
+async def test_others_are_served_while_much_is_read(
+    home: GatewayFixture, gate: Gate, name: str, stream: bool
+) -> None:
     case = CASES[name]
     home.engine.play(*case.steps)
     large = asyncio.create_task(home.ask(stream=stream))
@@ -125,7 +127,7 @@ async def test_others_are_served_while_much_is_read(home: House, gate: Gate, nam
 
 @pytest.mark.parametrize("name", ["a long delta", "a reply that is not streamed"])
 async def test_a_caller_who_leaves_meanwhile_frees_everything_at_once(
-    home: House, gate: Gate, name: str
+    home: GatewayFixture, gate: Gate, name: str
 ) -> None:
     home.engine.play(*CASES[name].steps)
     large = asyncio.create_task(home.ask(stream=True))

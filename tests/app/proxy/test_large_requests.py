@@ -14,7 +14,7 @@ from app.api import chat_request
 from app.errors.tree import BadField
 from app.proxy.reading import takes_long
 from gates.contracts.markers import START
-from tests.app.house import House, eventually, house
+from tests.app.house import GatewayFixture, eventually, house
 from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.asyncio
@@ -29,7 +29,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 @pytest_asyncio.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def home(tmp_path: Path) -> AsyncIterator[GatewayFixture]:
     async with house(tmp_path, dialect="vllm") as it:
         yield it
 
@@ -54,7 +54,7 @@ class Held:
 
 @pytest.mark.parametrize("path", REQUESTS)
 async def test_others_are_served_while_a_request_is_read(
-    home: House, monkeypatch: pytest.MonkeyPatch, path: str
+    home: GatewayFixture, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     held = Held()
     monkeypatch.setattr(chat_request, "without_thoughts", held)
@@ -78,7 +78,7 @@ async def test_others_are_served_while_a_request_is_read(
     ],
 )
 async def test_whatever_is_raised_there_is_told(
-    home: House, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: tuple[int, str]
+    home: GatewayFixture, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: tuple[int, str]
 ) -> None:
     held = Held(error)
     held.open.set()
@@ -110,7 +110,7 @@ async def test_only_what_may_take_long_waits_for_a_thread(content: str, long: bo
 
 
 async def test_what_was_read_until_the_gateway_shuts_down_is_refused(
-    home: House, monkeypatch: pytest.MonkeyPatch
+    home: GatewayFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held()
     monkeypatch.setattr(chat_request, "without_thoughts", held)
@@ -124,7 +124,7 @@ async def test_what_was_read_until_the_gateway_shuts_down_is_refused(
 
 
 async def test_who_leaves_while_it_is_read_is_not_served(
-    home: House, monkeypatch: pytest.MonkeyPatch
+    home: GatewayFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one whose body is so large that the reading of its connection paused."""
     held = Held()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.app.house import TOOLS, House, house
+from tests.app.house import TOOLS, GatewayFixture, house
 from tests.app.proxy.test_unasked_calls import SURFACES, ask, both, live
 from tests.script import Head, Say, call, finish, reply, role, text
 
@@ -16,7 +16,7 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway whose model is for voices."""
     async with house(tmp_path_factory.mktemp("state"), speech="plain") as it:
         yield it
@@ -25,7 +25,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
 @live
 @both
 @pytest.mark.parametrize("path", SURFACES)
-async def test_markdown_is_said_as_sentences(home: House, path: str, stream: bool) -> None:
+async def test_markdown_is_said_as_sentences(home: GatewayFixture, path: str, stream: bool) -> None:
     home.engine.play(*reply(*MARKDOWN))
     _, heard = await ask(home, path, stream)
     assert (heard.text, heard.finish, heard.error) == (SPOKEN, "stop", None)
@@ -33,7 +33,9 @@ async def test_markdown_is_said_as_sentences(home: House, path: str, stream: boo
 
 @live
 @both
-async def test_what_is_held_is_said_before_a_call_whose_arguments_stay(home: House, stream: bool) -> None:
+async def test_what_is_held_is_said_before_a_call_whose_arguments_stay(
+    home: GatewayFixture, stream: bool
+) -> None:
     made = call("web_search", '{"query": "**a** - b"}')
     home.engine.play(Head(), Say(role()), Say(text("- Let me **see")), Say(made), Say(finish("tool_calls")))
     _, heard = await ask(home, CHAT, stream, tools=TOOLS)
@@ -46,7 +48,7 @@ async def test_what_is_held_is_said_before_a_call_whose_arguments_stay(home: Hou
     "asked", [{"response_format": {"type": "json_object"}}, {"logprobs": True}], ids=["json", "logprobs"]
 )
 async def test_json_and_text_with_logprobs_stay_as_they_are(
-    home: House, stream: bool, asked: dict[str, Any]
+    home: GatewayFixture, stream: bool, asked: dict[str, Any]
 ) -> None:
     home.engine.play(*reply('{"a": "**b**"}'))
     assert (await ask(home, CHAT, stream, **asked))[1].text == '{"a": "**b**"}'

@@ -12,7 +12,7 @@ from app.api.strict_json import MAX_PATTERN_WORK
 from app.api.tool_schema import pattern_cost
 from app.config.config import Config
 from app.engines import backend
-from tests.app.house import Answer, House, configured, house, nano, run
+from tests.app.house import Answer, GatewayFixture, configured, house, nano, run
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import (
@@ -61,7 +61,7 @@ def chokes(engine: ScriptedEngine, steps: Sequence[Step]) -> None:
     engine.choose = lambda seen: steps if is_poison(seen) else None
 
 
-async def attack(home: House, times: int = 1) -> None:
+async def attack(home: GatewayFixture, times: int = 1) -> None:
     """That many at once."""
     asked = {"model": "annie", "messages": [{"role": "user", "content": POISON}], "stream": True}
     replies = await asyncio.gather(*(home.ask(asked) for _ in range(times)))
@@ -192,5 +192,5 @@ def alone(state: Path) -> Config:
     return configured(state, {"nano": engine}, annie={"live": "nano", "queue": 256})
 
 
-async def _ask_one_by_one(home: House, times: int) -> list[Answer]:
+async def _ask_one_by_one(home: GatewayFixture, times: int) -> list[Answer]:
     return [await home.ask(stream=True, max_tokens=4) for _ in range(times)]

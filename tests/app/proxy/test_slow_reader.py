@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.house import House, eventually, frames, house, said
+from tests.app.house import GatewayFixture, eventually, frames, house, said
 from tests.scale import PATIENCE
 from tests.script import DONE, Head, Say, finish, text
 
@@ -26,7 +26,7 @@ def script(pieces: int) -> tuple[Head | Say, ...]:
 
 
 @asynccontextmanager
-async def dawdler(home: House) -> AsyncIterator[socket.socket]:
+async def dawdler(home: GatewayFixture) -> AsyncIterator[socket.socket]:
     """A caller who asks for a stream and reads nothing, with a small window."""
     body = json.dumps(home.body(stream=True)).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -40,7 +40,7 @@ async def dawdler(home: House) -> AsyncIterator[socket.socket]:
         yield sock
 
 
-async def standstill(home: House) -> int:
+async def standstill(home: GatewayFixture) -> int:
     """Wait until the engine can say no more; how many bytes it had said by then."""
     seen = await home.engine.request()
     before = -1

@@ -24,7 +24,7 @@ from app.proxy import otel
 from app.proxy.otel import Spans
 from app.wiring import tracing_for
 from tests.app.cli.test_serve import serving, write
-from tests.app.house import ANYWHERE, House, config, forget, run
+from tests.app.house import ANYWHERE, GatewayFixture, config, forget, run
 from tests.app.telemetry.test_log import CANARY, PLACES
 from tests.script import (
     DONE,
@@ -51,7 +51,7 @@ THINK: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
 class Watched:
     """A gateway whose spans are kept in memory."""
 
-    def __init__(self, home: House, memory: InMemorySpanExporter) -> None:
+    def __init__(self, home: GatewayFixture, memory: InMemorySpanExporter) -> None:
         self.home, self._memory = home, memory
 
     async def span(self) -> ReadableSpan:

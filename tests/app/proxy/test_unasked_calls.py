@@ -8,7 +8,7 @@ import pytest
 
 from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, with_system_line
 from gates.reply.sse import SSEDecoder
-from tests.app.house import HELLO, TOOLS, House, house
+from tests.app.house import HELLO, TOOLS, GatewayFixture, house
 from tests.app.proxy.test_failover import pair
 from tests.fuzz.hearing import READERS, WHOLE, Heard
 from tests.script import Head, Say, Wait, call, finish, reply, role, text, thought
@@ -31,7 +31,7 @@ WITH_TOOLS: dict[str, dict[str, Any]] = {
 both = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 
 
-async def ask(home: House, path: str, stream: bool, **more: Any) -> tuple[int, Heard]:
+async def ask(home: GatewayFixture, path: str, stream: bool, **more: Any) -> tuple[int, Heard]:
     """The status, and what is heard on this surface."""
     body = {"model": "annie", "stream": stream, **SURFACES[path], **more}
     async with home.client.post(home.url + path, json=body) as response:
@@ -45,7 +45,9 @@ async def ask(home: House, path: str, stream: bool, **more: Any) -> tuple[int, H
 @live
 @both
 @pytest.mark.parametrize("path", SURFACES)
-async def test_a_reply_of_nothing_but_a_call_is_asked_once_more(home: House, path: str, stream: bool) -> None:
+async def test_a_reply_of_nothing_but_a_call_is_asked_once_more(
+    home: GatewayFixture, path: str, stream: bool
+) -> None:
     before = await home.metrics()
     home.engine.play(*reply(CALL))
     home.engine.play(*reply("I cannot know", " the day."))
@@ -65,7 +67,7 @@ async def test_a_reply_of_nothing_but_a_call_is_asked_once_more(home: House, pat
 @both
 @pytest.mark.parametrize("path", SURFACES)
 async def test_it_is_asked_once_and_then_ends_with_an_honest_code(
-    home: House, path: str, stream: bool
+    home: GatewayFixture, path: str, stream: bool
 ) -> None:
     home.engine.always(*reply(CALL))
     assert await ask(home, path, stream) == (502, Heard(error="reply_fully_filtered"))
@@ -116,7 +118,7 @@ async def test_it_is_said_behind_a_thought_and_in_each_choice_but_not_where_json
 @live
 @both
 @pytest.mark.parametrize("path", WITH_TOOLS)
-async def test_a_call_of_another_tool_is_no_call(home: House, path: str, stream: bool) -> None:
+async def test_a_call_of_another_tool_is_no_call(home: GatewayFixture, path: str, stream: bool) -> None:
     other = (Head(), Say(role()), Say(call("fly", "{}")), Say(finish("tool_calls")))
     for first in (reply(CALL), other):
         home.engine.forget()
@@ -154,7 +156,9 @@ FORMATS: dict[str, dict[str, Any]] = {
 @live
 @both
 @pytest.mark.parametrize("path", FORMATS)
-async def test_where_json_was_asked_for_it_is_the_answer(home: House, path: str, stream: bool) -> None:
+async def test_where_json_was_asked_for_it_is_the_answer(
+    home: GatewayFixture, path: str, stream: bool
+) -> None:
     bare = '{"name": "get_date", "arguments": {}}'
     home.engine.play(*reply(bare))
     assert (await ask(home, path, stream, **FORMATS[path]))[1].text == bare
@@ -193,7 +197,7 @@ async def test_then_another_engine_may_answer_and_is_asked_as_it_was(tmp_path: P
 
 
 @live
-async def test_a_prompt_of_tokens_has_no_place_for_a_hint(home: House) -> None:
+async def test_a_prompt_of_tokens_has_no_place_for_a_hint(home: GatewayFixture) -> None:
     home.engine.always(*reply(CALL))
     status, heard = await ask(home, "/v1/completions", True, prompt=[1, 2, 3])
     assert (status, heard.error, len(home.engine.requests)) == (502, "reply_fully_filtered", 1)

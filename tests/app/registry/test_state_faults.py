@@ -19,7 +19,7 @@ from app.registry import store
 from app.registry.errors import StorageFailed
 from app.registry.reader import RegistryReader
 from tests.app import house as houses
-from tests.app.house import House
+from tests.app.house import GatewayFixture
 from tests.app.promotion.stage import OPERATOR
 from tests.app.promotion.test_eligibility import REPORT
 from tests.script import reply
@@ -27,11 +27,11 @@ from tests.scripted_engine import ScriptedEngine
 
 REVOKE = {"thing": "key", "id": "sha256:" + "0" * 64, "reason": "nobody trusts it"}
 
-Fault = Callable[[House, Path], Any]
+Fault = Callable[[GatewayFixture, Path], Any]
 
 
 @contextmanager
-def deleted(house: House, state: Path) -> Iterator[None]:
+def deleted(house: GatewayFixture, state: Path) -> Iterator[None]:
     aside = state.with_name("aside")
     state.rename(aside)
     yield
@@ -40,7 +40,7 @@ def deleted(house: House, state: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replaced(house: House, state: Path) -> Iterator[None]:
+def replaced(house: GatewayFixture, state: Path) -> Iterator[None]:
     with deleted(house, state):
         state.mkdir()
         (state / "registry.db").write_bytes(b"")
@@ -48,14 +48,14 @@ def replaced(house: House, state: Path) -> Iterator[None]:
 
 
 @contextmanager
-def locked(house: House, state: Path) -> Iterator[None]:
+def locked(house: GatewayFixture, state: Path) -> Iterator[None]:
     with closing(sqlite3.connect(state / "registry.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield
 
 
 @contextmanager
-def full(house: House, state: Path) -> Iterator[None]:
+def full(house: GatewayFixture, state: Path) -> Iterator[None]:
     registry = house.gateway.promotions.registry._registry
     assert registry is not None
     pages = registry._connection.execute("PRAGMA page_count").fetchone()[0]
@@ -65,7 +65,7 @@ def full(house: House, state: Path) -> Iterator[None]:
 
 
 @contextmanager
-def read_only(house: House, state: Path) -> Iterator[None]:
+def read_only(house: GatewayFixture, state: Path) -> Iterator[None]:
     """As SQLite meets a file system that was mounted anew, read-only."""
     registry = house.gateway.promotions.registry._registry
     assert registry is not None
@@ -83,13 +83,13 @@ WRITES = [
 ]
 
 
-async def revoke(house: House, number: int) -> tuple[int, Any]:
+async def revoke(house: GatewayFixture, number: int) -> tuple[int, Any]:
     body = {**REVOKE, "id": f"sha256:{number:064x}", "reason": "because " + "x" * 400}
     async with house.client.post(f"{house.admin}/admin/revoke", json=body, headers=OPERATOR) as response:
         return response.status, await response.json()
 
 
-async def revoke_until_refused(house: House) -> tuple[int, str]:
+async def revoke_until_refused(house: GatewayFixture) -> tuple[int, str]:
     """What the first refusal says; a database that is full has room in its last pages."""
     for number in range(100):
         status, body = await revoke(house, number)

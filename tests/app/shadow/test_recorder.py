@@ -24,7 +24,7 @@ from app.shadow.store import Store
 from app.telemetry import log as logs
 from deploy.engine.samples import SAMPLES
 from tests.app import house as houses
-from tests.app.house import TOOLS, House
+from tests.app.house import TOOLS, GatewayFixture
 from tests.scale import PATIENCE
 from tests.script import Head, Say, call, finish, reply, role, status
 from tests.scripted_engine import ScriptedEngine
@@ -33,7 +33,9 @@ DAY = date(2026, 11, 21)
 
 
 @asynccontextmanager
-async def recording(base: Path, media: list[str] | None = None, **settings: Any) -> AsyncIterator[House]:
+async def recording(
+    base: Path, media: list[str] | None = None, **settings: Any
+) -> AsyncIterator[GatewayFixture]:
     """A gateway that records all of it, unless told otherwise."""
     async with ScriptedEngine() as engine:
         plain = houses.config(engine, base, media=media)
@@ -42,7 +44,7 @@ async def recording(base: Path, media: list[str] | None = None, **settings: Any)
             yield it
 
 
-async def written(house: House) -> list[dict[str, Any]]:
+async def written(house: GatewayFixture) -> list[dict[str, Any]]:
     """Every record, once the writer has written what waits."""
     shadow = house.gateway.shadow
     assert shadow is not None
@@ -53,7 +55,7 @@ async def written(house: House) -> list[dict[str, Any]]:
     ]
 
 
-def says(house: House, content: str = "It leaves at ten.") -> None:
+def says(house: GatewayFixture, content: str = "It leaves at ten.") -> None:
     house.engine.play(*reply(content))
 
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 import structlog
 
 from app.telemetry import log as logs
-from tests.app.house import HELLO, House, house
+from tests.app.house import HELLO, GatewayFixture, house
 from tests.script import (
     DONE,
     Head,
@@ -38,7 +38,7 @@ KEY = "key-of-a-caller-0815"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway with a key, which nobody may read in its log."""
     async with house(tmp_path_factory.mktemp("state"), keys=(KEY,)) as it:
         yield it
@@ -97,7 +97,9 @@ PLACES: dict[str, tuple[dict[str, Any] | bytes, tuple[Step, ...]]] = {
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("place", PLACES)
-async def test_no_word_of_a_conversation_is_logged_or_counted(home: House, place: str, stream: bool) -> None:
+async def test_no_word_of_a_conversation_is_logged_or_counted(
+    home: GatewayFixture, place: str, stream: bool
+) -> None:
     """Wherever the canary sits, the log has one line about the request and the canary is not in it."""
     asked, steps = PLACES[place]
     if steps:
@@ -130,20 +132,20 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-async def test_no_header_is_logged(home: House, name: str) -> None:
+async def test_no_header_is_logged(home: GatewayFixture, name: str) -> None:
     """Neither keys nor anything else that came beside the body."""
     await home.ask(headers=HEADERS[name])
     await is_clean(home)
 
 
 @pytest.mark.parametrize("path", [f"/v1/models/{CANARY}", f"/{CANARY}", f"/v1/models?q={CANARY}"])
-async def test_no_path_is_logged_or_counted(home: House, path: str) -> None:
+async def test_no_path_is_logged_or_counted(home: GatewayFixture, path: str) -> None:
     """Paths come from callers, too."""
     await home.get(home.url + path, with_key())
     await is_clean(home)
 
 
-async def is_clean(home: House) -> None:
+async def is_clean(home: GatewayFixture) -> None:
     """Neither canary nor key in the log and in the metrics; every line is JSON."""
     scraped = await home.get(home.admin + "/metrics")
     for written in (home.log.getvalue(), scraped.raw):
@@ -153,7 +155,7 @@ async def is_clean(home: House) -> None:
         assert set(json.loads(line)) <= logs.FIELDS
 
 
-async def test_a_served_request_is_one_line_with_its_times(home: House) -> None:
+async def test_a_served_request_is_one_line_with_its_times(home: GatewayFixture) -> None:
     """What an operator needs to find it again and to see how it went."""
     home.engine.play(Head(), Say(role()), Say(text("One. Two")), Say(finish()), Say(usage(5)), Say(DONE))
     await home.ask({"model": "annie", "messages": HELLO, "stream": True, "top_k": 1, "foo": 1},

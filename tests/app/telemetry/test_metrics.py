@@ -16,7 +16,7 @@ from app.telemetry.metrics import (
     VOICE_BUCKETS,
     Metrics,
 )
-from tests.app.house import TOOLS, House, Scrape, eventually, house
+from tests.app.house import TOOLS, GatewayFixture, Scrape, eventually, house
 from tests.script import Head, Say, Step, call, finish, reply, thought
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,7 +45,7 @@ NAMES = {
 """Families as the text format names them: a counter's samples end in _total."""
 
 
-async def test_every_metric_of_the_design_is_there_from_the_start(home: House) -> None:
+async def test_every_metric_of_the_design_is_there_from_the_start(home: GatewayFixture) -> None:
     """Under its name and with its type; a panel on it never says that it does not exist."""
     answer = await home.get(home.admin + "/metrics")
     assert answer.status == 200
@@ -54,7 +54,7 @@ async def test_every_metric_of_the_design_is_there_from_the_start(home: House) -
     assert {name: families.get(name) for name in NAMES} == NAMES
 
 
-async def test_prometheus_may_ask_for_openmetrics(home: House) -> None:
+async def test_prometheus_may_ask_for_openmetrics(home: GatewayFixture) -> None:
     """The newer format, by content negotiation."""
     answer = await home.get(
         home.admin + "/metrics", {"accept": "application/openmetrics-text; version=1.0.0"}
@@ -63,7 +63,7 @@ async def test_prometheus_may_ask_for_openmetrics(home: House) -> None:
     assert answer.raw.endswith(b"# EOF\n")
 
 
-async def test_thresholds_are_bounds_of_buckets(home: House) -> None:
+async def test_thresholds_are_bounds_of_buckets(home: GatewayFixture) -> None:
     """A service level at 0.5 or 0.8 s can be read off without guessing; bounds go up."""
     assert {0.1, 0.3, 0.5, 0.8, 1.0} <= set(VOICE_BUCKETS)
     for buckets in (VOICE_BUCKETS, DURATION_BUCKETS, TOKEN_BUCKETS):
@@ -127,7 +127,7 @@ LABELS = {
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", MANNERS)
-async def test_manners_are_counted_once_a_reply(home: House, name: str, stream: bool) -> None:
+async def test_manners_are_counted_once_a_reply(home: GatewayFixture, name: str, stream: bool) -> None:
     """Each kind under its own label, and nothing else."""
     steps, fields, expected = MANNERS[name]
     before = await home.metrics()
@@ -143,13 +143,13 @@ async def test_manners_are_counted_once_a_reply(home: House, name: str, stream: 
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def lone(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def lone(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway that nobody else uses."""
     async with house(tmp_path_factory.mktemp("state")) as it:
         yield it
 
 
-async def test_what_an_engine_is_and_whether_it_streams(lone: House) -> None:
+async def test_what_an_engine_is_and_whether_it_streams(lone: GatewayFixture) -> None:
     """Ready while it streams, active while it is live, and described by digests and not by paths."""
     scrape = await lone.metrics()
     assert scrape("manners_engine_ready", engine="scripted") == 1

@@ -8,7 +8,7 @@ import pytest
 
 from app.telemetry.clocks import Clocks
 from app.telemetry.reply_window import KEPT, ReplyOutcome, ReplyWindow, ended_as, wait_of
-from tests.app.house import House, eventually
+from tests.app.house import GatewayFixture, eventually
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, status, text
@@ -16,7 +16,7 @@ from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, s
 OK = ReplyOutcome("ok")
 
 
-async def heard(home: House, *steps: Any, **more: Any) -> ReplyOutcome:
+async def heard(home: GatewayFixture, *steps: Any, **more: Any) -> ReplyOutcome:
     """What the ear made of one reply."""
     reply_window = home.gateway.reply_window
     mark = reply_window.mark("annie", "scripted")
@@ -40,7 +40,7 @@ async def heard(home: House, *steps: Any, **more: Any) -> ReplyOutcome:
     ],
 )
 async def test_a_reply_is_heard_with_what_was_wrong_with_it(
-    home: House, said: str, breaches: set[str]
+    home: GatewayFixture, said: str, breaches: set[str]
 ) -> None:
     one = await heard(home, *reply(said), stream=True)
     assert (one.ended, one.judged, set(one.breaches)) == ("ok", True, breaches)
@@ -49,7 +49,7 @@ async def test_a_reply_is_heard_with_what_was_wrong_with_it(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_wait_is_that_for_the_first_word_of_a_stream(home: House) -> None:
+async def test_the_wait_is_that_for_the_first_word_of_a_stream(home: GatewayFixture) -> None:
     slow = (Head(), Say(role()), Wait(0.05), Say(text("Hello.")), Say(finish()), Say(b"data: [DONE]\n\n"))
     one = await heard(home, *slow, stream=True)
     assert one.wait is not None and one.wait >= 0.045 and one.shown
@@ -71,7 +71,7 @@ WHOSE_FAULT = [
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("steps, probes, ended, judged", WHOSE_FAULT)
 async def test_a_fault_counts_against_the_engine_if_a_probe_fails_too(
-    home: House, steps: Any, probes: Any, ended: str, judged: bool
+    home: GatewayFixture, steps: Any, probes: Any, ended: str, judged: bool
 ) -> None:
     """A bake must not roll a good engine back because one caller sends what no engine can take."""
     home.engine.probes = probes
@@ -80,7 +80,7 @@ async def test_a_fault_counts_against_the_engine_if_a_probe_fails_too(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_caller_who_gave_up_is_heard_with_how_long_it_waited(home: House) -> None:
+async def test_a_caller_who_gave_up_is_heard_with_how_long_it_waited(home: GatewayFixture) -> None:
     reply_window, mark = home.gateway.reply_window, home.gateway.reply_window.mark("annie", "scripted")
     home.engine.play(Head(), Say(role()), Hang())
     async with asyncio.timeout(PATIENCE):

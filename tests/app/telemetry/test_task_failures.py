@@ -12,7 +12,7 @@ from app.engines import backend
 from app.engines.breaker import Breaker, BreakerState
 from deploy.core.tasks import spawn
 from deploy.engine.probe import probe
-from tests.app.house import House, house
+from tests.app.house import GatewayFixture, house
 from tests.scale import PATIENCE
 
 SECRET = "my aunt's recipe"
@@ -48,7 +48,7 @@ WAYS = {a_task_of_ours: "engine_watch", a_task_that_nobody_awaits: "other", a_ca
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("way, name", WAYS.items(), ids=lambda way: getattr(way, "__name__", ""))
-async def test_whatever_fails_is_logged_and_counted(home: House, way: Any, name: str) -> None:
+async def test_whatever_fails_is_logged_and_counted(home: GatewayFixture, way: Any, name: str) -> None:
     before = (await home.metrics())("manners_task_failures_total", task=name)
     count = sum(line["event"] == "task_failed" for line in home.log.lines)
     way()

@@ -15,7 +15,7 @@ from app.errors.tree import EngineBroke, EngineDown
 from app.upstream.batching import IOBatch
 from app.upstream.client import DISTRUST_SECONDS, Upstream
 from app.upstream.connection import unreachable
-from tests.app.house import House, eventually
+from tests.app.house import GatewayFixture, eventually
 from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Raw, Reset, Until, reply, status
 from tests.scripted_engine import ScriptedEngine
@@ -38,7 +38,7 @@ async def ask(upstream: Upstream, url: str, headers: dict[str, str] | None = Non
 @pytest.mark.parametrize("end", [CloseNow(), Reset()])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_connection_that_dies_as_it_is_used_again_is_no_callers_problem(
-    home: House, end: CloseNow | Reset, stream: bool
+    home: GatewayFixture, end: CloseNow | Reset, stream: bool
 ) -> None:
     """The engine closes an idle connection at the very moment we ask: we ask again, on a new one."""
     all_here = asyncio.Event()
@@ -109,7 +109,7 @@ async def test_a_connection_whose_request_was_not_read_is_not_used_again() -> No
     ],
 )
 async def test_what_an_engine_began_to_answer_is_not_asked_twice(
-    home: House, broken: tuple[Raw, ...]
+    home: GatewayFixture, broken: tuple[Raw, ...]
 ) -> None:
     """On a used connection too: it may have worked for it already."""
     await home.ask()

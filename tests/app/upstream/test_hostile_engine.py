@@ -11,7 +11,7 @@ import pytest_asyncio
 from app.stream.pipeline import Pipeline
 from app.upstream.batching import IOBatch
 from app.upstream.connection import MAX_HEAD_BYTES, MAX_HEADERS, EngineReply
-from tests.app.house import House, eventually, forget, house
+from tests.app.house import GatewayFixture, eventually, forget, house
 from tests.app.proxy.test_engine_faults import fresh_connections
 from tests.script import (
     DONE,
@@ -68,14 +68,14 @@ NO_HTTP: dict[str, tuple[tuple[Step, ...], str]] = {
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def bounded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def bounded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayFixture]:
     """A gateway with small budgets and little patience."""
     limits = {"first_token": 0.25, "idle": 0.25, "total": 5.0}
     async with house(tmp_path_factory.mktemp("state"), gateway=BIG, timeouts=limits) as it:
         yield it
 
 
-def fresh(home: House) -> None:
+def fresh(home: GatewayFixture) -> None:
     """As if nothing had happened."""
     home.engine.forget()
     forget(home.gateway.pool)
@@ -83,7 +83,9 @@ def fresh(home: House) -> None:
 
 
 @pytest.mark.parametrize("name", NO_HTTP)
-async def test_a_reply_that_is_no_honest_http_hurts_its_own_caller_only(home: House, name: str) -> None:
+async def test_a_reply_that_is_no_honest_http_hurts_its_own_caller_only(
+    home: GatewayFixture, name: str
+) -> None:
     """The others keep every byte, although theirs came in the same round."""
     steps, code = NO_HTTP[name]
     fresh_connections(home)
@@ -105,7 +107,7 @@ async def test_a_reply_that_is_no_honest_http_hurts_its_own_caller_only(home: Ho
 
 
 async def test_a_bug_of_ours_in_reading_is_told_as_the_engines_fault_and_logged_as_ours(
-    home: House, monkeypatch: pytest.MonkeyPatch
+    home: GatewayFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The caller and the breaker need an UpstreamError, whoever mends it needs the place."""
 
@@ -121,7 +123,7 @@ async def test_a_bug_of_ours_in_reading_is_told_as_the_engines_fault_and_logged_
     assert "secret" not in json.dumps(home.log.lines)
 
 
-async def test_an_interim_heads_headers_are_not_the_replys(home: House) -> None:
+async def test_an_interim_heads_headers_are_not_the_replys(home: GatewayFixture) -> None:
     """What a 103 says of itself does not frame the reply."""
     early = b"HTTP/1.1 103 Early\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     whole = {"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]}
@@ -150,7 +152,9 @@ ENDLESS: dict[str, tuple[tuple[Step, ...], str]] = {
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", ENDLESS)
-async def test_a_reply_over_its_budget_ends_with_one_error(bounded: House, name: str, stream: bool) -> None:
+async def test_a_reply_over_its_budget_ends_with_one_error(
+    bounded: GatewayFixture, name: str, stream: bool
+) -> None:
     """Before the first byte a status, after it a frame; the engine loses its connection at once."""
     fresh(bounded)
     steps, code = ENDLESS[name]
@@ -171,7 +175,7 @@ async def test_a_reply_over_its_budget_ends_with_one_error(bounded: House, name:
     ids=["whole", "error", "whole, without an end"],
 )  # fmt: skip
 async def test_a_whole_body_over_its_budget_is_given_up_at_once(
-    bounded: House, steps: tuple[Step, ...]
+    bounded: GatewayFixture, steps: tuple[Step, ...]
 ) -> None:
     fresh(bounded)
     bounded.engine.play(*steps)
@@ -241,7 +245,7 @@ WORDS: dict[str, tuple[Step, ...]] = {
 
 
 @pytest.mark.parametrize("name", WORDS)
-async def test_an_engines_words_reach_neither_caller_nor_log(home: House, name: str) -> None:
+async def test_an_engines_words_reach_neither_caller_nor_log(home: GatewayFixture, name: str) -> None:
     home.engine.play(*WORDS[name])
     answer = await home.ask(stream=True)
     assert b"secret" not in answer.raw
@@ -250,7 +254,7 @@ async def test_an_engines_words_reach_neither_caller_nor_log(home: House, name: 
     assert "secret" not in json.dumps(home.log.lines)
 
 
-async def test_what_an_engine_says_of_a_bad_request_is_cut_and_printable(home: House) -> None:
+async def test_what_an_engine_says_of_a_bad_request_is_cut_and_printable(home: GatewayFixture) -> None:
     """The one case in which its words are passed on."""
     home.engine.play(
         *status(422, {"error": {"message": "no\x1b[2J, " + "x" * 9000, "code": "internal_error"}})
@@ -271,7 +275,7 @@ TRACED_REFUSALS: dict[str, tuple[Step, ...]] = {
 
 
 @pytest.mark.parametrize("name", TRACED_REFUSALS)
-async def test_of_a_bad_request_no_trace_and_no_path_is_passed_on(home: House, name: str) -> None:
+async def test_of_a_bad_request_no_trace_and_no_path_is_passed_on(home: GatewayFixture, name: str) -> None:
     home.engine.play(*TRACED_REFUSALS[name])
     answer = await home.ask(stream=True)
     assert answer.error["message"] == "top_p is 7"
