@@ -121,7 +121,8 @@ def outcome(mutant: Mutant | None) -> Outcome:
     name pass."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        for part in ("app", "gates", TESTS, "tests/data/replies", "tests/data/streams"):
+        data = ("tests/data/replies", "tests/data/streams")
+        for part in ("app", "gates", TESTS, "tests/app/telemetry", *data):
             shutil.copytree(ROOT / part, copy / part)  # with what is compiled already
         (copy / "tests/app/__init__.py").touch()
         (copy / "tests/gates").mkdir()
