@@ -83,7 +83,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             hold(args.out, job.served_models.values())
             judged = await run_job(job, store, track=Display)
             check_held(job.served_models.values())
-            if job.outside.files or job.outside.rulings:
+            if (args.out / RULINGS).is_file():
                 attachments += attach(args.out, [args.out / RULINGS])
             statement = build_statement(
                 job,

@@ -175,7 +175,8 @@ class RequestContext:
         self.model, self.start, self.budget = model, start, budget
         self._given = parsed
         self.parsed = self._sized(parsed)
-        self.public_name, self.stream = parsed.chat.model, bool(parsed.chat.stream)
+        self.public_name = parsed.chat.model
+        self.stream = bool(parsed.chat.stream) and not isinstance(self.surface, PassThroughSurface)
         self.trace.asks(self.public_name, self.stream)
 
     def _sized(self, parsed: ParsedRequest) -> ParsedRequest:
