@@ -90,7 +90,7 @@ class Account:
             raise self._refusal("daily_budget", wait)
 
     def _take_of_minute(self, name: str, used: float, more: int, limit: int) -> float:
-        """What is used then. Raises KeyLimited."""
+        """Returns the meter with `more` added. Raises KeyLimited: that is above `limit`."""
         if (over := used + more - limit) > _ROUNDING:
             raise self._refusal(name, over * MINUTE / limit)
         return used + more

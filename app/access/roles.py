@@ -1,4 +1,4 @@
-"""What each operator may do: three roles, and the role that each admin route needs. Pure.
+"""Operators' roles: three of them, and the one that each admin route needs. Pure.
 
 `watch` reads. `promote` also changes which engine serves, and uploads reports. `administer` also decides who is trusted:
 overrides, revocations, keys, operators and the configuration.

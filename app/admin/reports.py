@@ -60,7 +60,7 @@ def read(data: bytes, keys: Path) -> VerifiedReport:
 
 
 def known(found: VerifiedReport) -> KnownReport:
-    """What the registry holds of a report."""
+    """The registry's record of a verified report."""
     statement = found.statement
     return KnownReport(
         digest=found.digest,

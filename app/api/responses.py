@@ -26,12 +26,12 @@ _TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
     "reasoning": ("reasoning_text", {}),
     "function_call": ("function_call_arguments", {}),
 }
-"""What the events of an item's text are called, and what else they say."""
+"""For each kind of item: the name in its text events, and their further fields."""
 _json = msgspec.json.Encoder().encode
 
 
 def _item(kind: str, parts: list[dict[str, Any]], arguments: str = "") -> dict[str, Any]:
-    """What an item of this kind holds."""
+    """The fields of an output item, by its kind."""
     if kind == "function_call":
         return {"arguments": arguments}
     return {"role": "assistant", "content": parts} if kind == "message" else {"summary": [], "content": parts}

@@ -24,7 +24,7 @@ class UsageError(CommandError):
 
 
 def exit_code(command: str, work: Callable[[], int], stopped: str = "") -> int:
-    """What the work returns, or the code of its error. `stopped` is said after Ctrl-C."""
+    """Run `work`; returns its exit code, or that of its error. After Ctrl-C the command prints `stopped`."""
     try:
         return work()
     except KeyboardInterrupt:

@@ -23,8 +23,8 @@ DEFAULT_CONFIG = "TOML; without it, the embedded default"
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """One command: its help text, the module of this folder whose `run(args)` carries it out, and its flags. Of the flags in `either`
-    one may be given; `stopped` is said after Ctrl-C."""
+    """One command: its help text, the module of this folder whose `run(args)` carries it out, and its flags. A call
+    may give one of the flags in `either`. After Ctrl-C the command prints `stopped`."""
 
     about: str
     module: str

@@ -29,7 +29,7 @@ class GatewayError(CommandError):
 
 
 class GatewayUnreachable(GatewayError):
-    """Nothing answers at that address."""
+    """No gateway answers at the address that the client asks."""
 
 
 class RequestRejected(GatewayError):

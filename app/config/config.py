@@ -463,7 +463,7 @@ def absolute(path: str, base: Path, key: str) -> Path:
 
 
 def _expanded(path: str, key: str) -> Path:
-    """With the home directory in the place of ~."""
+    """The path with `~` replaced by the home directory. Raises ConfigError: the user has none."""
     try:
         return Path(path).expanduser()
     except RuntimeError:  # ~nobody

@@ -68,7 +68,7 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
 
 
 def _seen(spec: EngineSpec, state: EngineState | None, conduct: Conduct) -> dict[str, Any]:
-    """What its process and its probes show. conduct: whether it keeps thoughts out of its replies; format: how its model
+    """An engine's state, from its process and probes. conduct: whether the engine keeps thoughts out of its replies; format: how its model
     writes calls, and format_misfit: why that does not fit its chat template."""
     found = state.abilities if state else None
     return {

@@ -64,7 +64,7 @@ async def identify(
 
 
 def expected(spec: EngineSpec, judged: statement.EngineIdentity | None) -> ExpectedEngine:
-    """What should run, by configuration, manifest and report. Raises ArtefactError."""
+    """The engine that configuration, manifest and report ask for. Raises ArtefactError."""
     artefact = _manifest(spec)
     return ExpectedEngine(
         spec=spec,

@@ -123,7 +123,7 @@ async def recheck(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Ef
 
 
 async def _records(deps: Dependencies, plan: OperationPlan) -> RegistryRecords:
-    """What the registry has about a plan's report, with the refusals that are waived now."""
+    """The registry's records of a plan's report, with the refusals that overrides waive now."""
 
     def read(registry: Registry) -> RegistryRecords:
         active = overrides.active(registry, datetime.now(UTC)).values()

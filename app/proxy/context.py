@@ -153,7 +153,7 @@ class RequestContext:
     engine = NO_ENGINE  # that was asked last
     ignored: Sequence[str] = ()  # of the request's fields, by the engine's dialect
     was_tried = False  # there are facts of a reply
-    opened = False  # the status line has gone out
+    opened = False  # the gateway has sent the status line
     begun = False  # some of the reply has gone out: no other engine may answer
     hinted: str | None = None  # the engine that was asked once more, with a hint
     next_route: Callable[[], Route | None] = staticmethod(

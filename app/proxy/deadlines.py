@@ -93,7 +93,7 @@ class Deadlines:
         self._arm(self._next_look(now), now)
 
     def late(self) -> EngineTimeout | None:
-        """What was begun was cancelled. Returns why, if its engine was too slow."""
+        """If this request's task was cancelled for a slow engine: takes the cancellation back and returns the error; else None."""
         cause = self._cause
         if cause not in ("first_token", "idle") or self._task.uncancel():
             return None

@@ -119,7 +119,7 @@ class Exchange:
                 else:
                     path, body = context.surface.engine_path, context.body
         finally:
-            self._writer.follow(None, anew=False)
+            self._writer.set_source(None, anew=False)
             if self._has_answered:
                 self._stop()
                 self._note()
@@ -152,14 +152,14 @@ class Exchange:
         """See `ResponseHandler`. Asked again, keep the old reply until the new one starts."""
         if self._is_sent:
             if not self._has_answered:  # on another connection: the engine closed the first
-                self._writer.follow(reply, anew=False)
+                self._writer.set_source(reply, anew=False)
             return
         context = self._context
         context.expect_reply()
         self._keeper = context.keeper
         self._aligner = LogprobAligner() if context.parsed.logprobs else None
         self._takes_short_way = self._keeper is None and self._aligner is None
-        self._writer.follow(reply, anew=True)
+        self._writer.set_source(reply, anew=True)
         self._pipeline = self._new_pipeline()
         self._is_sent = True
 
@@ -194,7 +194,7 @@ class Exchange:
             self._pipeline = self._new_pipeline()
             self._set_timer()
         self._pipeline.size = before.size  # one budget for all that is said
-        self._writer.follow(reply, anew=again == "hint")
+        self._writer.set_source(reply, anew=again == "hint")
 
     def _new_pipeline(self) -> Pipeline:
         """A stream core for a reply from its beginning."""

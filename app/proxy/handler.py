@@ -223,7 +223,7 @@ class ProxyHandler:
                     one.backend.ended(caller, False)
 
     def _broken(self, context: RequestContext, route: Route, failed: list[Route]) -> MannersError | None:
-        """The fault that a stream carried, if it did; the engine is told how its reply ended."""
+        """The fault that the reply's stream carried, or None. Also tells the engine's breaker how the reply ended."""
         broken = context.broken
         if broken is None:
             route.backend.ended(context.account.name, True)

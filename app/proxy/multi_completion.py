@@ -78,8 +78,8 @@ class ChoiceWriter(ReplyWriter):
         self._deadlines = deadlines
         self._out = out
 
-    def follow(self, reply: EngineReply | None, anew: bool) -> None:
-        self._out.follow(reply, anew=anew and not self._context.begun)
+    def set_source(self, reply: EngineReply | None, anew: bool) -> None:
+        self._out.set_source(reply, anew=anew and not self._context.begun)
 
     def texts(self, texts: Sequence[str]) -> None:
         self._out.events([Text(self._context.choice, text) for text in texts], False)

@@ -37,10 +37,10 @@ JSON_HEADERS: Headers = [(b"content-type", b"application/json"), (b"cache-contro
 class ReplyWriter:
     """Takes what the stream core makes certain, in order."""
 
-    def follow(self, reply: EngineReply | None, anew: bool) -> None:
-        """This reply of an engine goes on (None: none does), and is to be paused for a slow reader.
+    def set_source(self, reply: EngineReply | None, anew: bool) -> None:
+        """Write this engine's reply from now on (None: no reply), and pause it while the caller reads slowly.
 
-        anew: nothing of a reply before it is to be shown.
+        anew: the reply starts from its beginning, and replaces the one before it.
         """
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class ReplyWriter:
         """An engine is asked: break the silence from now on, where the model wants it."""
 
     async def fail(self, error: MannersError, send: Send) -> None:
-        """Tell the error behind what has gone out."""
+        """Send the error to the caller, after the part of the reply that the caller already has."""
 
     def close(self) -> None:
         """Write nothing more."""
@@ -90,7 +90,7 @@ class StreamWriter(ReplyWriter):
         self._cycle: Any = send.__self__  # type: ignore[attr-defined]
         self._last = context.start  # when the caller last got something that the clocks did not see
 
-    def follow(self, reply: EngineReply | None, anew: bool) -> None:
+    def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         if anew:
             self._encoder = self._context.surface.encoder(self._context.head)
         self._reply = reply
@@ -205,7 +205,7 @@ class WholeWriter(ReplyWriter):
         self._deadlines = deadlines
         self._send = send
 
-    def follow(self, reply: EngineReply | None, anew: bool) -> None:
+    def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         """See `ReplyWriter`. It is never paused."""
         if anew:
             self._collector = self._context.surface.collector(self._context.head)
