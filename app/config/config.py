@@ -199,8 +199,7 @@ class Gates(ConfigSection):
 class Promotion(ConfigSection):
     """`[promotion]`: how a new engine takes over.
 
-    Warm-up sends prompts of `warm_tokens` tokens, one at a time and `warm_at_once` in parallel, until the medians
-    of three rounds differ by at most the share `settle`. Before the switch, the new engine gets each of `shift_weights`
+    Warm-up sends prompts of `warm_tokens` tokens, one at a time and `warm_at_once` in parallel, within `warm_seconds`. Before the switch, the new engine gets each of `shift_weights`
     (percent of the model's conversations) for `shift_seconds`; none: it gets no live traffic before. After the switch,
     `bake_seconds` of live traffic pass before the old engine is stopped; a reply of the new engine counts as slow if its
     first content comes later than `bake_slow_factor` times the old engine's 90th percentile (and 50 ms).
@@ -209,7 +208,6 @@ class Promotion(ConfigSection):
     warm_tokens: Annotated[tuple[Annotated[int, Field(ge=1)], ...], FromList] = (50, 500, 2000, 4000)
     warm_at_once: Annotated[tuple[Annotated[int, Field(ge=2, le=256)], ...], FromList] = (2, 4)
     warm_seconds: Seconds = 600.0
-    settle: float = Field(default=0.2, gt=0)
     shift_weights: Annotated[
         tuple[Annotated[int, Field(ge=1, le=99)], ...], FromList, Field(max_length=16)
     ] = ()

@@ -8,7 +8,7 @@ import asyncio
 import math
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_high
@@ -37,6 +37,8 @@ TIMEOUTS: Final = RequestTimeouts(connect=5.0, idle=30.0, total=60.0)
 REPLY: Final = ReplyLimits(size=1 << 20, lines=1 << 14)
 """Callers are served meanwhile: to parse more would delay them."""
 _SHOWN: Final = 3
+JudgedAnswers = dict[str, list[tuple[str, str]]]
+"""By gate: each case, and why its answer is bad, "" if it is good."""
 _PLAIN: Final = Variant()
 
 
@@ -47,15 +49,6 @@ class Canary:
     cases: tuple[Case, ...]
     sampling: Sampling
     least: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryAnswer:
-    """A judged reply: by gate why it was bad ("" if good), and its time to first content in seconds."""
-
-    case: str
-    gates: Mapping[str, str]
-    first_s: float | None
 
 
 def canary_for(suite: Suite) -> Canary:
@@ -80,56 +73,43 @@ async def probe(target: Target, canary: Canary) -> dict[str, object]:
 
     Raises EffectError: canary_failed, with the gates that it failed and the first bad answers.
     """
-    answers = []
-    try:
-        wire = TimedClient(TIMEOUTS, REPLY)
-        for case in canary.cases:
+    found: JudgedAnswers = defaultdict(list)
+    times: list[float] = []
+    asked, wire = 0, TimedClient(TIMEOUTS, REPLY)
+    for case in canary.cases:
+        try:
             reply = await ask(wire, target, case, canary.sampling)
-            answers.append(await asyncio.to_thread(judged, case, reply))
-            if reply.fault is not None:
-                break  # it is down or hangs: the next question would only wait for it again
-    except RunError as error:
-        raise EffectError(FailureReason("canary_failed", str(error))) from None
-    if fault := failure(answers, canary.least):
+        except RunError as error:
+            raise EffectError(FailureReason("canary_failed", str(error))) from None
+        asked += 1
+        for gate, why in (await asyncio.to_thread(judged, case, reply)).items():
+            found[gate].append((case.id, why))
+        if reply.clocks.visible is not None:
+            times.append(reply.clocks.visible / 1e9)
+        if reply.fault is not None:
+            break  # it is down or hangs: the next question would only wait for it again
+    if fault := failure(found, canary.least):
         raise EffectError(fault)
-    return evidence(answers)
+    good = {gate: [sum(not why for _, why in of), len(of)] for gate, of in found.items()}
+    first = round(median_high(times), 4) if times else None
+    return {"asked": asked, "good": good, "first_content_s": first}
 
 
-def judged(case: Case, reply: Reply) -> CanaryAnswer:
-    """One reply, judged by every gate that applies. A reply that failed is bad for all of them."""
+def judged(case: Case, reply: Reply) -> dict[str, str]:
+    """By every gate that applies why a reply is bad, "" if it is good. A reply that failed is bad for all of them."""
     gates = (*ALWAYS, *(gate for gate in case.gates if gate in EXPECTED))
-    visible = reply.clocks.visible
     lost = f"{reply.fault.kind}: {reply.fault.detail}" if reply.fault else ""
-    bad = {gate: lost or failure_reason(gate, case, reply) for gate in gates}
-    return CanaryAnswer(case.id, bad, None if visible is None else visible / 1e9)
+    return {gate: lost or failure_reason(gate, case, reply) for gate in gates}
 
 
-def failure(answers: Iterable[CanaryAnswer], least: Mapping[str, float]) -> FailureReason | None:
+def failure(found: JudgedAnswers, least: Mapping[str, float]) -> FailureReason | None:
     """The gates that the answers fail, with the first bad answers of each; None: they pass."""
     failed = []
-    for gate, found in _by_gate(answers).items():
-        bad = [f"{case}: {why:.120}" for case, why in found if why]
-        if len(found) - len(bad) < math.ceil(least.get(gate, 1.0) * len(found)):
-            failed.append(f"{gate}: {len(bad)} of {len(found)} bad ({'; '.join(bad[:_SHOWN])})")
+    for gate, of in found.items():
+        bad = [f"{case}: {why:.120}" for case, why in of if why]
+        if len(of) - len(bad) < math.ceil(least.get(gate, 1.0) * len(of)):
+            failed.append(f"{gate}: {len(bad)} of {len(of)} bad ({'; '.join(bad[:_SHOWN])})")
     return FailureReason("canary_failed", " | ".join(failed).replace("\n", " ")) if failed else None
-
-
-def evidence(answers: Sequence[CanaryAnswer]) -> dict[str, object]:
-    """[good, all] by gate, and the median time to first content in seconds."""
-    times = [answer.first_s for answer in answers if answer.first_s is not None]
-    return {
-        "asked": len(answers),
-        "good": {gate: [sum(not w for _, w in of), len(of)] for gate, of in _by_gate(answers).items()},
-        "first_content_s": round(median_high(times), 4) if times else None,
-    }
-
-
-def _by_gate(answers: Iterable[CanaryAnswer]) -> Mapping[str, list[tuple[str, str]]]:
-    found = defaultdict(list)
-    for answer in answers:
-        for gate, why in answer.gates.items():
-            found[gate].append((answer.case, why))
-    return found
 
 
 # ------------------------------------------------------------- one request, also for the warm-up

@@ -248,7 +248,7 @@ class Action(StrEnum):
     ADMIT = "admit"  # there is memory for it
     START = "start"  # it runs and streams; loaded under the lease, which ends with the load
     IDENTIFY = "identify"  # what runs is what the report and the spec say
-    WARM = "warm"  # it answers every request shape in settled times
+    WARM = "warm"  # it answers every request shape
     PROBE = "probe"  # it answers the canary's questions
     SHARE = "share"  # it has behaved in live traffic for `shift_s` at one weight
     ROUTE = "route"  # new requests of the model go to it, and to its replicas

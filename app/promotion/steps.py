@@ -270,21 +270,16 @@ async def _numerics(deps: Dependencies, stated: Statement, engine: Engine) -> Ef
 
 
 async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """It answers every request shape in settled times; killed if the host runs short of memory meanwhile."""
+    """It answers every request shape; killed if the host runs short of memory meanwhile."""
     await asyncio.to_thread(_import_asking)
     from app.promotion import warmup
 
-    spec, settings = deps.catalogue.spec(effect.engine), deps.config.promotion
-    state = _ready_state(deps, effect)
-    shapes = warmup.WarmupPlan(
-        buckets=settings.warm_tokens,
-        concurrency=settings.warm_at_once,
-        thinking=deps.config.models[plan.model].thinking != "off",
-        seconds=settings.warm_seconds,
-        tolerance=settings.settle,
-    )
+    spec, state = deps.catalogue.spec(effect.engine), _ready_state(deps, effect)
+    thinking, context = deps.config.models[plan.model].thinking != "off", state.abilities.context
     with deps.memory.guarding(deps.pool.backend(spec, plan.model).make()):
-        return await warmup.warm(target_of(spec, state), shapes, state.abilities.context)
+        return await warmup.warm(
+            target_of(spec, state), deps.config.promotion, thinking=thinking, context=context
+        )
 
 
 async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:

@@ -127,10 +127,9 @@ state = "{base}/state"
 suite = "{suite}"
 policy = "{policy}"
 
-[promotion]              # short; a machine that computes beside it does not settle
+[promotion]              # short
 warm_tokens = [50]
 warm_at_once = [2]
-settle = 100.0
 bake_slow_factor = 100.0 # a vLLM on a CPU begins later than a llama.cpp by far
 bake_seconds = {bake}
 """

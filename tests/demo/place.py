@@ -44,10 +44,9 @@ concurrency = 16
 suite = "{base}/demo.toml"
 policy = "{policy}"
 
-[promotion]              # short, as this is to be watched; two busy cores do not settle, either
+[promotion]              # short, as this is to be watched
 warm_tokens = [50]
 warm_at_once = [2]
-settle = 100.0
 bake_slow_factor = 100.0
 bake_seconds = {bake}
 """

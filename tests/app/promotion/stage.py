@@ -63,12 +63,10 @@ def tables(state: Path, **model: Any) -> dict[str, Any]:
         "engines": {name: {**engine, "artefact": str(MODELS / folder)} for name, folder in engines.items()},
         "models": {"annie": {"live": "small", "concurrency": 16, **model}},
         "gates": {"suite": "annie-nano", "policy": "annie-nano"},
-        # A machine that others use does not settle: here one length is asked a few times, and that is all.
         "promotion": {
             "bake_seconds": 0.1,
             "warm_tokens": [50],
             "warm_at_once": [],
-            "settle": 100.0,
             "bake_slow_factor": 1000.0,
         },
     }

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.promotion import canary
-from app.promotion.canary import ALWAYS, QUESTIONS, Canary, CanaryAnswer, canary_for
+from app.promotion.canary import ALWAYS, QUESTIONS, Canary, canary_for
 from app.promotion.state_machine import EffectError
 from gates.contracts.errors import SuiteError
 from gates.run.http import RequestTimeouts
@@ -77,10 +77,6 @@ async def test_what_passes_says_how_many_answers_were_good() -> None:
 # ------------------------------------------------------------------------------------- the verdict
 
 
-def answers(good: int, bad: int, gate: str) -> list[CanaryAnswer]:
-    return [CanaryAnswer(f"case-{i}", {gate: "" if i < good else "no"}, 0.1) for i in range(good + bad)]
-
-
 LEAST = tomllib.loads(QUESTIONS.read_text("utf-8"))["least"]
 
 
@@ -92,7 +88,8 @@ LEAST = tomllib.loads(QUESTIONS.read_text("utf-8"))["least"]
 def test_manners_have_no_exception_and_knowledge_has_a_few(
     gate: str, good: int, bad: int, sings: bool
 ) -> None:
-    assert (canary.failure(answers(good, bad, gate), LEAST) is None) is sings
+    answers = {gate: [("case", "")] * good + [("case", "no")] * bad}
+    assert (canary.failure(answers, LEAST) is None) is sings
 
 
 # ----------------------------------------------------------------------------------- the questions
@@ -118,8 +115,3 @@ async def test_a_dialect_without_a_word_for_the_sampling_is_a_failure_in_one_lin
     odd = replace(asked, sampling=replace(asked.sampling, top_k=5))
     with pytest.raises(EffectError, match="top_k"):
         await canary.probe(target("http://127.0.0.1:1", "openai"), odd)
-
-
-def test_a_listed_case_that_is_not_there_is_an_error_that_names_it() -> None:
-    with pytest.raises(SuiteError, match="has no case 'chat-greeting-001'"):
-        canary_for(replace(NANO, cases=NANO.cases[5:]))
