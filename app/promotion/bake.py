@@ -54,10 +54,7 @@ FaultCount = tuple[int, int]
 class BakeLimits:
     """The limits of a bake beside the bounds of its rates. Rates are of replies, in [0, 1]; times in seconds.
 
-    `least` is the number of the incumbent's replies from which its figures are compared with. `conclusive` is
-    the leak rate that a bake must exclude (at 95 %) to count as such: without any leak that takes 82
-    replies for 5 %. With less traffic than that the candidate is accepted (the gate has passed it), and the
-    evidence says how little was observed.
+    `least` is the number of the incumbent's replies from which its figures are compared with.
 
     `enough` is the number of replies that a candidate must have served. With some traffic, but less, the bake takes up
     to twice its time; then the candidate must at least have served more requests than it failed. Without any traffic
@@ -68,7 +65,6 @@ class BakeLimits:
     slow_grace_s: float = 0.05
     least: int = 100
     alpha: float = 0.01
-    conclusive: float = 0.05
     gone_s: float = 10.0
     look_s: float = 0.5
     probe_every_s: float = 60.0
@@ -131,7 +127,7 @@ def breach(bake: Bake) -> FailureReason | None:
 
 
 def evidence(bake: Bake) -> dict[str, object]:
-    """The figures for the audit. Times in seconds, None without replies; without any, no leak rate below 1 is excluded."""
+    """The figures for the audit: with few replies, only a large `leak_rate_excluded`. Times in seconds, None without replies."""
     bad, n = bake.counts.get("leak", (0, 0))
     excluded = 1.0 - lower_bound({1.0: n - bad, 0.0: bad})
     return {
@@ -139,7 +135,6 @@ def evidence(bake: Bake) -> dict[str, object]:
         "counts": {kind: list(count) for kind, count in bake.counts.items()},
         "bounds": {kind: round(bound, 5) for kind, bound in bake.bounds.items()},
         "leak_rate_excluded": round(excluded, 5),
-        "too_few": excluded > bake.limits.conclusive,  # a leak could have gone unnoticed
         "first_content_s": median(bake.waits) if bake.waits else None,
         "incumbent_first_content_s": bake.usual,
         "slow_after_s": bake.slow_after,
@@ -156,15 +151,6 @@ def unserved(replies: Sequence[ReplyOutcome], enough: int, may_wait: bool) -> Fa
         return None
     message = f"{served} replies were served and {failed} failed; {enough} have to be served"
     return FailureReason("bake_unserved", message)
-
-
-def counted(replies: Sequence[ReplyOutcome]) -> dict[str, object]:
-    """Figures for the audit of an engine that is not judged."""
-    seen = begin(BakeLimits(), ())
-    for reply in replies:
-        seen = add(seen, reply)
-    found = evidence(seen)
-    return {name: found[name] for name in ("heard", "counts", "first_content_s")}
 
 
 def _confidence(limits: BakeLimits) -> float:

@@ -17,7 +17,7 @@ from app.config.config import Config
 from app.engines.heard import hearing
 from app.engines.identity import target_of
 from app.engines.pool import EnginePool
-from app.promotion import bake, eligibility, inspection, overrides
+from app.promotion import eligibility, inspection, overrides
 from app.promotion.bake import BakeLimits
 from app.promotion.facts import RegistryRecords, collect, records, reported, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
@@ -322,17 +322,13 @@ def _ready_state(deps: Dependencies, effect: Effect) -> EngineState:
 async def share(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The candidate has behaved for `shift_s` with this share of the model's conversations. Raises BreachError."""
     window, name = deps.reply_window, deps.catalogue.name(effect.engine)
-    live = deps.pool.model_route(plan.model).live
     await _trust(deps, plan, (effect.engine,))
     deps.pool.shift(plan.model, name, effect.weight)
-    window.switched(plan.model, *live, name)
-    marks = {one: window.mark(plan.model, one) for one in live}
+    window.switched(plan.model, *deps.pool.model_route(plan.model).live, name)
     # Each weight is a test of its own: together they send a good model back as seldom as one bake does.
     # A small share brings few replies, so no number of them is required.
     limits = replace(bake_limits(deps.config.promotion, tests=len(plan.shift_weights)), enough=0)
-    found = await _watch_one(deps, plan, effect.engine, plan.shift_s, limits)
-    beside = [reply for one, mark in marks.items() for reply in window.after(plan.model, one, mark)]
-    return {"weight": effect.weight, **found, "incumbent": bake.counted(beside)}
+    return {"weight": effect.weight, **await _watch_one(deps, plan, effect.engine, plan.shift_s, limits)}
 
 
 async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:

@@ -1,7 +1,7 @@
 """Watches a candidate in live traffic: its callers' replies, its state, and synthetic requests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -11,7 +11,7 @@ from app.config.config import Promotion
 from app.promotion import bake
 from app.promotion.bake import BakeLimits
 from app.promotion.state_machine import BreachError, EffectError, EffectEvidence, FailureReason
-from app.telemetry.reply_window import ReplyOutcome, ReplyWindow
+from app.telemetry.reply_window import ReplyWindow
 
 DownReason = Callable[[], str | None]
 """Why the engine takes no requests now; None: it does."""
@@ -53,163 +53,128 @@ async def watch_replies(
         BreachError: bake_leak, bake_raw_tool_call, bake_broken_template, bake_empty, bake_markdown, bake_loop,
             bake_errors, bake_slow, bake_gone, bake_probe or bake_unserved.
     """
-    replies = _LiveReplies(window, model, engine, incumbent, limits)
-    synthetic = _SyntheticRequests(probe, limits.probe_every_s)
-    health = _Health(down, limits.gone_s)
-    clock = asyncio.get_running_loop().time
-    end = clock() + seconds
-    fault: FailureReason | None = None
-
-    def unfinished() -> FailureReason | None:
-        may_wait = clock() < end + seconds
-        return health.fault or synthetic.fault(end) or bake.unserved(replies.all, limits.enough, may_wait)
-
+    watch = _Watch(window, model, engine, incumbent, limits, down)
+    prober = asyncio.create_task(watch.send_probes(probe))
     try:
-        synthetic.check(replies.judge(), replies.state.usual)
-        while (left := end - clock()) > 0.0 or (fault := unfinished()):
-            if fault and left < -max(seconds, limits.extend_s):
-                raise BreachError(fault)
-            await replies.more(min(limits.look_s, left if left > 0.0 else limits.look_s))
-            synthetic.check(replies.judge(), replies.state.usual)
-            health.check()
+        return await watch.run(seconds, prober)
     finally:
-        await synthetic.stop()
-    lasted = round(seconds - min(left, 0.0), 2)
-    found = {"seconds": lasted, "turns": synthetic.done, "unconfirmed": synthetic.suspicion}
-    return {**found, **bake.evidence(replies.state)}
+        prober.cancel()
+        await asyncio.wait([prober])
+        prober.cancelled() or prober.exception()  # marked as retrieved
 
 
-class _Health:
-    """Whether a candidate takes requests; to take none for `gone_s` seconds is a breach."""
-
-    def __init__(self, down: DownReason, gone_s: float) -> None:
-        self._down, self._gone_s, self._since = down, gone_s, inf
-        self.fault: FailureReason | None = None
-        self.check()
-
-    def check(self) -> None:
-        """Look again. Raises BreachError."""
-        now, why = asyncio.get_running_loop().time(), self._down()
-        self._since = min(self._since, now) if why else inf
-        gone = now - self._since
-        self.fault = (
-            FailureReason("bake_gone", f"takes no requests for {gone:.0f} s: {why:.200}") if why else None
-        )
-        if self.fault and gone >= self._gone_s:
-            raise BreachError(self.fault)
-
-
-class _LiveReplies:
-    """A candidate's replies since it got its first requests, judged one by one."""
+class _Watch:
+    """One watch: the counts of the live replies, since when the engine is down, and the latest synthetic request."""
 
     def __init__(
-        self, window: ReplyWindow, model: str, engine: str, incumbent: str, limits: BakeLimits
+        self,
+        window: ReplyWindow,
+        model: str,
+        engine: str,
+        incumbent: str,
+        limits: BakeLimits,
+        down: DownReason,
     ) -> None:
-        self._window = window
-        self._model = model
-        self._engine = engine
-        self._incumbent = incumbent
-        self._limits = limits
-        self._beside = window.mark(model, incumbent)
-        self._since = self._mark = window.switch(model, engine)
-        self.state = bake.begin(limits, self._usual())
-        self._excused = False  # it broke a limit, and the incumbent does, too
+        self._window, self._of, self._limits, self._down = window, (model, engine), limits, down
+        self._incumbent, self._beside = (model, incumbent), window.mark(model, incumbent)
+        self._first = self._mark = window.switch(model, engine)
+        self._state = self._fresh()
+        self._suspicion: FailureReason | None = None  # the limit that live replies break, unconfirmed
+        self._down_since = inf
+        self._turns, self._begun, self._good = 0, -inf, -inf  # when a turn began last, and last a good one
+        self._turn: object = None  # the evidence of the last one
+        self._turn_is_due = asyncio.Event()
+        self._now = asyncio.get_running_loop().time
 
-    def _usual(self) -> Sequence[ReplyOutcome]:
-        """The incumbent's replies meanwhile, if it serves beside the candidate and there are enough; else its latest."""
-        beside = self._window.after(self._model, self._incumbent, self._beside)
+    async def run(self, seconds: float, prober: asyncio.Task[None]) -> EffectEvidence:
+        """The evidence of the whole watch. Raises BreachError."""
+        limits, end = self._limits, self._now() + seconds
+        while True:
+            self._judge()
+            fault = self._check(prober)
+            left = end - self._now()
+            if left <= 0.0:
+                fault = fault or self._unfinished(end, may_wait=-left < seconds)
+                if fault is None:
+                    break
+                if -left > max(seconds, limits.extend_s):
+                    raise BreachError(fault)
+            await self._more(min(limits.look_s, left) if left > 0.0 else limits.look_s)
+        unconfirmed = self._suspicion and self._suspicion.code
+        found = {"seconds": round(seconds - left, 2), "turns": self._turns, "unconfirmed": unconfirmed}
+        return {**found, **bake.evidence(self._state)}
+
+    async def send_probes(self, probe: Probe) -> None:
+        """Send synthetic requests, one at a time: in turn, and when one is due."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.probe_every_s):
+                    await self._turn_is_due.wait()
+            self._turn_is_due.clear()
+            self._begun = self._now()
+            self._turn = await probe()
+            self._good = self._begun
+            self._turns += 1
+
+    def _fresh(self) -> bake.Bake:
+        """No counts, and the limits by the incumbent's replies meanwhile, or by its latest if there are too few."""
+        beside = self._window.after(*self._incumbent, self._beside)
         enough = len(beside) >= self._limits.least
-        return beside if enough else self._window.recent(self._model, self._incumbent)
+        return bake.begin(self._limits, beside if enough else self._window.recent(*self._incumbent))
 
-    @property
-    def all(self) -> Sequence[ReplyOutcome]:
-        """The replies since it got its first requests."""
-        return self._window.after(self._model, self._engine, self._since)
-
-    async def more(self, seconds: float) -> None:
-        """Wait for another one, at most so long; for all of that time where a comparison has just excused it."""
-        if self._excused:
+    async def _more(self, seconds: float) -> None:
+        """Wait for another reply, at most so long; for all of that time while a limit is broken already."""
+        if bake.breach(self._state):
             return await asyncio.sleep(seconds)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._window.more(self._model, self._engine, self._mark)
+                await self._window.more(*self._of, self._mark)
 
-    def judge(self) -> FailureReason | None:
-        """Take in what came. Returns the limit that the replies break; None: they keep all."""
-        mark = self._window.mark(self._model, self._engine)
-        for reply in self._window.after(self._model, self._engine, self._mark):
-            self.state = bake.add(self.state, reply)
-            self._excused = self._excused or bake.breach(self.state) is not None
-        self._mark = mark
-        return self._compare() if self._excused else None
+    def _judge(self) -> None:
+        """Count the replies that came. Raises BreachError for a limit that they break and a synthetic request confirms."""
+        came = self._window.after(*self._of, self._mark)
+        self._mark = self._window.mark(*self._of)
+        for reply in came:
+            self._state = bake.add(self._state, reply)
+        broken = bake.breach(self._state)
+        if broken is not None:  # unless the incumbent's replies of now show the same
+            now = self._fresh()
+            broken = bake.breach(replace(self._state, bounds=now.bounds))
+            if broken and (broken.code == "bake_errors" or self._is_slow(broken, now.usual)):
+                raise BreachError(broken)
+            if broken and self._suspicion is None:
+                self._turn = None
+                self._turn_is_due.set()
+        self._suspicion = broken
 
-    def _compare(self) -> FailureReason | None:
-        """Compare all of them with the incumbent's replies of now: a fault of both sides is not the candidate's."""
-        state = bake.begin(self._limits, self._usual())
-        for reply in self.all:
-            state = bake.add(state, reply)
-            if fault := bake.breach(state):
-                return fault
-        return None
+    def _is_slow(self, live: FailureReason, usual: float | None) -> bool:
+        first = self._turn.get("first_content_s") if isinstance(self._turn, Mapping) else None
+        return live.code == "bake_slow" and first is not None and usual is not None and first > usual
 
-
-class _SyntheticRequests:
-    """Synthetic requests beside the live ones, one at a time."""
-
-    def __init__(self, probe: Probe, every_s: float) -> None:
-        self.done = 0
-        self.suspicion: str | None = None  # the limit that live replies break, unconfirmed
-        self._begun = self._good = -inf  # when the last one began, and the last that was answered well
-        self._wanted = asyncio.Event()
-        self._found: object = None  # the evidence of the last one
-        self._task = asyncio.create_task(self._run(probe, every_s))
-
-    async def _run(self, probe: Probe, every_s: float) -> None:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(every_s):
-                    await self._wanted.wait()
-            self._wanted.clear()
-            self._begun = asyncio.get_running_loop().time()
-            self._found = await probe()
-            self._good = self._begun
-            self.done += 1
-
-    def fault(self, end: float) -> FailureReason | None:
-        """None if a request that began after this time was answered well; if none has begun, one begins."""
-        if self._begun < end:
-            self._wanted.set()
-        if self._good >= end:
-            return None
-        return FailureReason("bake_probe", "a synthetic turn at the end of the bake was not answered")
-
-    def check(self, live: FailureReason | None, usual: float | None) -> None:
-        """Raises BreachError if a request was answered badly, or if it confirms what the live replies show.
-
-        `live` is the limit that they break, `usual` the incumbent's median time to first content.
-        """
-        if live is not None:
-            if live.code == "bake_errors" or self._is_slow(live, usual):
-                raise BreachError(live)
-            if self.suspicion is None:
-                self._found = None
-                self._wanted.set()
-        self.suspicion = None if live is None else live.code
-        error = self._task.exception() if self._task.done() else None
+    def _check(self, prober: asyncio.Task[None]) -> FailureReason | None:
+        """Why the engine takes no requests. Raises BreachError: it is gone, or answered a synthetic request badly."""
+        error = prober.exception() if prober.done() else None
         if isinstance(error, EffectError):
             message = f"a synthetic turn went badly: {error.fault.message}"
-            if live is not None:
+            if (live := self._suspicion) is not None:
                 raise BreachError(FailureReason(live.code, f"{live.message}; {message}"))
             raise BreachError(FailureReason("bake_probe", message))
         if error is not None:
             raise error
+        if (why := self._down()) is None:
+            self._down_since = inf
+            return None
+        self._down_since = min(self._down_since, self._now())
+        gone = self._now() - self._down_since
+        fault = FailureReason("bake_gone", f"takes no requests for {gone:.0f} s: {why:.200}")
+        if gone >= self._limits.gone_s:
+            raise BreachError(fault)
+        return fault
 
-    def _is_slow(self, live: FailureReason, usual: float | None) -> bool:
-        first = self._found.get("first_content_s") if isinstance(self._found, Mapping) else None
-        return live.code == "bake_slow" and first is not None and usual is not None and first > usual
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        if not self._task.cancelled():
-            self._task.exception()  # marked as retrieved
+    def _unfinished(self, end: float, may_wait: bool) -> FailureReason | None:
+        """Why the watch may not end though its time is over; None: it may."""
+        if self._begun < end:
+            self._turn_is_due.set()
+        if self._good < end:
+            return FailureReason("bake_probe", "a synthetic turn at the end of the bake was not answered")
+        return bake.unserved(self._window.after(*self._of, self._first), self._limits.enough, may_wait)

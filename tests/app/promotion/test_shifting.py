@@ -73,7 +73,7 @@ async def test_a_good_candidate_gets_its_share_and_then_all_and_no_reply_is_lost
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
     assert all(len(heard) == 1 for heard in sides), "a conversation stays on its side"
     assert [one["weight"] for one in found] == [20, 50]
-    assert all(one["incumbent"]["heard"] > 0 for one in found) and found[-1]["heard"] > 0
+    assert found[-1]["heard"] > 0
     assert [e["detail"]["weight"] for e in audit["events"] if "weight" in e["detail"]] == [20, 50]
     assert audit["chain"] == {"ok": True} and metrics("manners_shift_weight", model="annie") == 0
     new, old = (metrics("manners_shift_requests_total", side=side) for side in ("candidate", "incumbent"))
