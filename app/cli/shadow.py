@@ -6,6 +6,7 @@ The gateway records the requests (`[shadow]` of the configuration). The comparis
 import argparse
 import asyncio
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from os import EX_NOINPUT
 
@@ -14,8 +15,8 @@ from rich.markup import escape
 from app.cli import terminal
 from app.cli.exit_codes import CommandError
 from app.config.config import load
-from app.shadow.compare import Comparison, Share, as_json
-from app.shadow.runner import NothingRecorded, ReplayRequest, replay
+from app.shadow.compare import Comparison
+from app.shadow.replay import NothingRecorded, ReplayRequest, replay
 from gates.run.progress import Display
 
 
@@ -29,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), Display))
     except NothingRecorded as error:
         raise CommandError(error, EX_NOINPUT) from None
-    print(json.dumps(as_json(found), indent=1, ensure_ascii=False)) if args.json else show(found)
+    print(json.dumps(asdict(found), indent=1, ensure_ascii=False)) if args.json else show(found)
     return 0
 
 
@@ -46,7 +47,8 @@ def show(found: Comparison) -> None:
     out.print(f"[dim]{escape(about(found))}[/]")
     out.print(table)
     for other in found.others:
-        out.print(f"[yellow]{other.id}[/]  {escape(other.candidate)}  [dim]|[/]  {escape(other.baseline)}")
+        ours, theirs = escape(other["candidate"]), escape(other["baseline"])
+        out.print(f"[yellow]{other['id']}[/]  {ours}  [dim]|[/]  {theirs}")
     out.print(f"[{_STYLES[found.word]}]{found.word}[/]: {escape(found.verdict)}")
     out.print("[dim]This advises; `manners gate run` decides.[/]")
 
@@ -61,25 +63,13 @@ def about(found: Comparison) -> str:
     return ", ".join(facts) + ", asked at temperature 0"
 
 
-def rows(found: Comparison) -> list[tuple[str, str, str, str]]:
+def rows(found: Comparison) -> list[tuple[str, ...]]:
     """The table's rows: title, candidate, baseline, both."""
-    seen = found.breaches
-    table = [
-        ("calls agree", "", "", _told(found.calls)),
-        ("… where one was made", "", "", _told(found.with_calls)),
-        ("breaches", f"{seen.candidate} of {seen.n}", f"{seen.baseline} of {seen.n}", _paired(found)),
-    ]
-    return table + [(f"… {name}", str(a), str(b), "") for name, (a, b) in found.detectors.items()]
-
-
-def _told(share: Share) -> str:
-    of = f"{share.k} of {share.n}"
-    return of if share.low is None or share.high is None else f"{of} ({share.low:.0%} to {share.high:.0%})"
-
-
-def _paired(found: Comparison) -> str:
-    seen = found.breaches
-    if seen.low is None or seen.high is None:
-        return ""
+    calls, seen = found.calls, found.breaches
     points = f"{100 * seen.low:+.0f} to {100 * seen.high:+.0f} points"
-    return f"only here {seen.only_candidate}, only there {seen.only_baseline} ({points})"
+    paired = f"only here {seen.only_candidate}, only there {seen.only_baseline} ({points})"
+    return [
+        ("calls agree", "", "", f"{calls.k} of {calls.n} ({calls.low:.0%} to {calls.high:.0%})"),
+        ("breaches", f"{seen.candidate} of {seen.n}", f"{seen.baseline} of {seen.n}", paired),
+        *((f"… {name}", *map(str, of.values()), "") for name, of in found.detectors.items()),
+    ]

@@ -7,12 +7,10 @@ The comparison is advisory, for recorded requests have no known right answers, a
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from app.shadow.record import RecordedCall, ShadowRecord
-from app.shadow.replay import ReplayedReply
+from app.shadow.record import RecordedCall, ReplayedReply, ShadowRecord
 from gates.contracts.case import conversations
 from gates.stats.sequential import mean_bounds
 
@@ -28,40 +26,33 @@ ComparisonWord = Literal["alike", "differs", "worse", "open"]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`k` of `n` records, and the bounds; None if `n` is 0."""
+    """`k` of `n` records, and the bounds."""
 
-    k: int
-    n: int
-    low: float | None
-    high: float | None
+    k: int = 0
+    n: int = 0
+    low: float = 0.0
+    high: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Records with a breach in the replies of each engine. `more` is the candidate's share minus the baseline's, with its bounds."""
+    """Records with a breach in the replies of each engine, and the bounds of the candidate's share minus the baseline's."""
 
-    n: int
-    candidate: int
-    baseline: int
-    only_candidate: int
-    only_baseline: int
-    more: float | None
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class DifferingRecord:
-    """A record whose replies differ: its id, and each engine's calls and breaches."""
-
-    id: str
-    candidate: str
-    baseline: str
+    n: int = 0
+    candidate: int = 0
+    baseline: int = 0
+    only_candidate: int = 0
+    only_baseline: int = 0
+    low: float = -1.0
+    high: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The whole comparison. `calls` counts every record, `with_calls` those where an engine called a tool."""
+    """The whole comparison. `calls` counts the records where an engine called a tool, or every record if none did.
+
+    `detectors` are the breaches of each engine by name, `others` the first records whose replies differ.
+    """
 
     candidate: str
     baseline: str
@@ -69,10 +60,9 @@ class Comparison:
     unusable: int
     lost: int
     calls: Share
-    with_calls: Share
     breaches: Paired
-    detectors: dict[str, tuple[int, int]]
-    others: tuple[DifferingRecord, ...]
+    detectors: dict[str, dict[str, int]]
+    others: list[dict[str, str]]
     word: ComparisonWord
     verdict: str
 
@@ -84,11 +74,18 @@ ReplayTrio = tuple[ShadowRecord, ReplayedReply, ReplayedReply]
 def compare(trios: Sequence[ReplayTrio], *, candidate: str, baseline: str, unusable: int = 0) -> Comparison:
     """Compare the records that both engines answered."""
     known = [trio for trio in trios if not trio[1].lost and not trio[2].lost]
-    calls, breaches = _share(known), _paired(known)
-    with_calls = _share([trio for trio in known if trio[1].calls or trio[2].calls])
-    word, verdict = judge(with_calls if with_calls.n else calls, breaches)
-    if known and not with_calls.n:
-        verdict += "; neither called anything"
+    calls, breaches = (
+        _share([trio for trio in known if trio[1].calls or trio[2].calls] or known),
+        _paired(known),
+    )
+    word, verdict = judge(calls, breaches)
+    sides = [Counter(name for trio in known for name in trio[side].breaches) for side in (1, 2)]
+    names = sorted(sides[0] | sides[1])
+    differ = [
+        trio
+        for trio in known
+        if not agree(trio[1].calls, trio[2].calls) or trio[1].breaches - trio[2].breaches
+    ]
     return Comparison(
         candidate=candidate,
         baseline=baseline,
@@ -96,10 +93,12 @@ def compare(trios: Sequence[ReplayTrio], *, candidate: str, baseline: str, unusa
         unusable=unusable,
         lost=len(trios) - len(known),
         calls=calls,
-        with_calls=with_calls,
         breaches=breaches,
-        detectors=_detectors(known),
-        others=tuple(islice(_others(known), SHOWN)),
+        detectors={name: {"candidate": sides[0][name], "baseline": sides[1][name]} for name in names},
+        others=[
+            {"id": record.id, "candidate": _told(ours), "baseline": _told(theirs)}
+            for record, ours, theirs in differ[:SHOWN]
+        ],
         word=word,
         verdict=verdict,
     )
@@ -114,28 +113,17 @@ def agree(ours: Iterable[RecordedCall], theirs: Iterable[RecordedCall]) -> bool:
 def judge(calls: Share, breaches: Paired) -> tuple[ComparisonWord, str]:
     """The verdict as one word, and as a sentence."""
     n = breaches.n
-    if calls.low is None or calls.high is None or breaches.low is None or breaches.high is None:
+    if not n:
         return "open", "there was nothing to compare"
     if breaches.low > 0:
         more = f"{breaches.candidate} of {n} replies are breaches, and {breaches.baseline} of the baseline's"
-        tail = "; its calls differ, too" if calls.high < AGREES else ""
-        return "worse", f"the candidate's manners are worse: {more}{tail}"
+        return "worse", f"the candidate's manners are worse: {more}"
     if calls.high < AGREES:
         return "differs", f"the candidate calls otherwise: the same in {calls.k} of {calls.n}"
     if breaches.high <= MARGIN and calls.low >= AGREES:
         return "alike", "the candidate calls the same, and its manners are no worse"
     seen = f"calls agree in {calls.k} of {calls.n}, breaches are {breaches.candidate} and {breaches.baseline}"
-    is_good = calls.k == calls.n and breaches.only_candidate <= breaches.only_baseline
-    what = "nothing speaks against the candidate so far" if is_good else "look at those where they differ"
-    return "open", f"too few records for a verdict ({seen} of {n}); {what}"
-
-
-def as_json(found: Comparison) -> dict[str, Any]:
-    """For scripts: shares and counts."""
-    counts = {
-        name: {"candidate": ours, "baseline": theirs} for name, (ours, theirs) in found.detectors.items()
-    }
-    return {**asdict(found), "detectors": counts}
+    return "open", f"too few records for a verdict ({seen} of {n})"
 
 
 def _canonical(call: RecordedCall) -> str:
@@ -153,7 +141,7 @@ def _plain(value: Any) -> Any:
 
 def _share(known: Sequence[ReplayTrio]) -> Share:
     same = [agree(ours.calls, theirs.calls) for _, ours, theirs in known]
-    return Share(sum(same), len(same), *(_bounds(known, same) if same else (None, None)))
+    return Share(sum(same), len(same), *_bounds(known, same)) if same else Share()
 
 
 def _bounds(known: Sequence[ReplayTrio], values: Iterable[float]) -> tuple[float, float]:
@@ -167,32 +155,13 @@ def _bounds(known: Sequence[ReplayTrio], values: Iterable[float]) -> tuple[float
 
 def _paired(known: Sequence[ReplayTrio]) -> Paired:
     both = [(bool(ours.breaches), bool(theirs.breaches)) for _, ours, theirs in known]
-    n = len(both)
-    if not n:
-        return Paired(0, 0, 0, 0, 0, None, None, None)
+    if not both:
+        return Paired()
     worse, better, same = map(both.count, ((True, False), (False, True), (True, True)))
     low, high = _bounds(known, [(1.0 + theirs - ours) / 2.0 for ours, theirs in both])
-    more = (worse - better) / n
-    return Paired(n, worse + same, better + same, worse, better, more, 1.0 - 2.0 * high, 1.0 - 2.0 * low)
-
-
-def _detectors(known: Sequence[ReplayTrio]) -> dict[str, tuple[int, int]]:
-    ours = Counter(name for _, reply, _ in known for name in reply.breaches)
-    theirs = Counter(name for _, _, reply in known for name in reply.breaches)
-    return {name: (ours[name], theirs[name]) for name in sorted(ours | theirs)}
-
-
-def _others(known: Sequence[ReplayTrio]) -> Iterable[DifferingRecord]:
-    for record, ours, theirs in known:
-        if not agree(ours.calls, theirs.calls) or ours.breaches - theirs.breaches:
-            yield DifferingRecord(record.id, _told(ours), _told(theirs))
+    return Paired(len(both), worse + same, better + same, worse, better, 1.0 - 2.0 * high, 1.0 - 2.0 * low)
 
 
 def _told(reply: ReplayedReply) -> str:
-    calls = [f"{call.name}({_arguments(call.arguments)})" for call in reply.calls]
+    calls = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False):.80})" for call in reply.calls]
     return "; ".join([*calls, *sorted(reply.breaches)]) or "spoke"
-
-
-def _arguments(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -65,6 +65,19 @@ class ShadowRecord:
         return datetime.fromisoformat(self.at)
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayedReply:
+    """A reply as a caller would have received it.
+
+    `breaches` are the names of `ReplyAudit.breaches`, and `error` if the engine failed the request.
+    `lost`: the connection failed, which says nothing about the engine.
+    """
+
+    calls: tuple[RecordedCall, ...] = ()
+    breaches: frozenset[str] = frozenset()
+    lost: bool = False
+
+
 def redacted(chat: FinishedChat, own: Iterable[Any] = ()) -> ShadowRecord:
     """Redact a chat; `own` are the operator's RE2 patterns. Raises TooManySecrets."""
     redactor = Redactor(own)

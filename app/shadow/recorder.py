@@ -12,14 +12,14 @@ import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final, Literal
+from datetime import UTC, datetime
+from typing import Final, Literal
 
 from app.api.surface import OverChat
 from app.config.config import Config, Shadow
 from app.proxy.context import RequestContext
 from app.shadow.record import FinishedChat, redacted, render
-from app.shadow.store import Store, first_kept
+from app.shadow.store import Store
 from app.telemetry.log import Logger, where
 from app.telemetry.redact import TooManySecrets, compiled
 from app.telemetry.reply_window import ReplyOutcome
@@ -34,30 +34,29 @@ _LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 Dropped = Literal["queue_full", "too_long", "too_many_secrets", "disk", "limit", "error"]
 """Why a record was dropped; `limit` is `max_mb`."""
-Count = Callable[[Dropped], None]
 
 
-def recorder_for(config: Config, log: Logger, dropped: Count) -> "Recorder | None":
+def recorder_for(config: Config, log: Logger, dropped: Callable[[Dropped], None]) -> "Recorder | None":
     """Create the recorder if it is configured. Old records are deleted in any case."""
     store = Store(config.state_dir)
     with suppress(OSError):
-        store.forget_before(first_kept(datetime.now(UTC).date(), config.shadow.keep_days))
+        store.forget(datetime.now(UTC).date(), config.shadow.keep_days)
     return Recorder(config.shadow, store, log, dropped) if config.shadow.record else None
 
 
 class Recorder:
     """Records finished chats. Call `close` when the gateway ends."""
 
-    def __init__(self, settings: Shadow, store: Store, log: Logger, dropped: Count) -> None:
+    def __init__(
+        self, settings: Shadow, store: Store, log: Logger, dropped: Callable[[Dropped], None]
+    ) -> None:
         self._settings, self._store, self._log, self._dropped = settings, store, log, dropped
         self._chance = random.SystemRandom().random
         self._own = tuple(map(compiled, settings.redact))
         self._queue: queue.Queue[FinishedChat | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
         self._ended = False
-        self._day: date | None = None
-        self._size = 0
-        self._told = ""  # the log's last event
+        self._disk_fails = False  # and the log says so
 
     def take(self, context: RequestContext, reply: ReplyOutcome) -> None:
         """Handle a finished request: a random share of the successful chats is recorded."""
@@ -101,44 +100,26 @@ class Recorder:
             self._attempt(chat)
 
     def _attempt(self, chat: FinishedChat) -> None:
-        """Write one record; an error is counted and does not stop the worker."""
+        """Write one record; an error is counted and does not stop the worker. A disk that fails is logged once."""
         try:
             self._write(chat)
         except TooManySecrets:
             self._dropped("too_many_secrets")
         except OSError as error:
             self._dropped("disk")
-            self._tell("shadow_write_failed", code=errno.errorcode.get(error.errno or 0, "unknown"))
+            if not self._disk_fails:
+                code = errno.errorcode.get(error.errno or 0, "unknown")
+                self._log.warning("shadow_write_failed", code=code)
+            self._disk_fails = True
         except Exception as bug:
             self._dropped("error")
             self._log.warning("shadow_failed", **where(bug))
-
-    def _tell(self, event: str, **facts: Any) -> None:
-        """Log a change, and not every record."""
-        if self._told != event:
-            self._told = event
-            self._log.warning(event, **facts)
+        else:
+            self._disk_fails = False
 
     def _write(self, chat: FinishedChat) -> None:
         line = render(redacted(chat, self._own))
-        day = chat.at.date()
-        if day != self._day:
-            self._store.forget_before(first_kept(day, self._settings.keep_days))
-            self._day, self._size = day, self._store.size()
-        if not self._has_room(day, len(line)):
-            self._dropped("limit")
-            return self._tell("shadow_full", count=self._size)
-        self._store.append(day, line)
-        self._size += len(line)
-        if self._told == "shadow_write_failed":
-            self._tell("shadow_resumed", reason="records are written again")
-
-    def _has_room(self, today: date, size: int) -> bool:
-        """Whether a record fits into `max_mb`. Older days are deleted to make room; today's records are not."""
-        most = self._settings.max_mb * 1_000_000 - size
-        if self._size > most:
-            self._size = self._store.size()  # records may have been deleted by hand
-        while self._size > most and (day := min(self._store.days(), default=today)) < today:
-            self._store.forget_before(day + timedelta(days=1))
-            self._size = self._store.size()
-        return self._size <= most
+        self._store.forget(chat.at.date(), self._settings.keep_days)
+        if self._store.size() + len(line) > self._settings.max_mb * 1_000_000:
+            return self._dropped("limit")
+        self._store.append(chat.at.date(), line)

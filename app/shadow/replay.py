@@ -1,25 +1,41 @@
-"""Turns records into requests, and raw replies into calls and breaches with the gateway's own stream core. Pure.
+"""Replays records on two engines: starts those that do not run, sends the requests, and compares the replies.
 
-Requests are those that the gateway would send, at temperature 0. Replies are stored raw (`gates.run`), so that
-they can be parsed again later.
+Requests are those that the gateway would send, at temperature 0; replies are parsed by the gateway's own stream core, and
+none is kept.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from app.api.chat_request import ChatRequest, check_chat
 from app.api.engine_request import AskedEngine, stream_policy, thinking_for, upstream_body
+from app.config.config import Config
 from app.engines.heard import replayed
+from app.engines.identity import build_of, target_of
+from app.engines.started import started
 from app.errors.tree import RequestError
-from app.shadow.record import SCHEMA, RecordedCall, ShadowRecord
+from app.shadow.compare import Comparison, ReplayTrio, compare
+from app.shadow.record import SCHEMA, RecordedCall, ReplayedReply, ShadowRecord
+from app.shadow.store import Store
 from app.stream.audit import ReplyAudit
+from app.stream.conduct import Guard, conduct, held_characters
+from deploy.drivers.docker import weights_digest
 from deploy.engine.abilities import Abilities
+from deploy.engine.spec import EngineSpec, spec_digest
+from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, SampleKey
 from gates.reply.events import Broken
+from gates.run.progress import RunProgress
 from gates.run.request import PlannedRequest, body_digest
+from gates.run.runner import run
+from gates.run.sample_store import SampleStore
 from gates.run.target import Target
 
 SUITE: Final = f"sha256:{hashlib.sha256(SCHEMA.encode()).hexdigest()}"
@@ -27,6 +43,7 @@ SUITE: Final = f"sha256:{hashlib.sha256(SCHEMA.encode()).hexdigest()}"
 LONGEST_ANSWER: Final = 1024
 """max_tokens where a request has none, because a candidate may repeat itself endlessly."""
 _MOST_MESSAGES: Final = 1 << 16
+Track = Callable[[str], RunProgress | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +56,94 @@ class ReplayEngine:
     guard: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedReply:
-    """A reply as a caller would have received it.
+class NothingRecorded(Exception):
+    """There is nothing to replay; the message says what to do."""
 
-    `breaches` are the names of `ReplyAudit.breaches`, and `error` if the engine failed the request.
-    `lost`: the connection failed, which says nothing about the engine.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRequest:
+    """What to replay: the newest `limit` records of the last `days` times 24 hours."""
+
+    candidate: str
+    against: str | None = None  # None: the engine of the newest record
+    model: str | None = None  # None: any public model
+    days: int = 1
+    limit: int | None = None
+
+
+async def replay(
+    config: Config, wanted: ReplayRequest, now: datetime, track: Track = lambda _: None
+) -> Comparison:
+    """Replay the records on both engines, and compare the replies.
+
+    Raises:
+        NothingRecorded: there is no record of that time or model.
+        RunError: an engine does not start, or has ended. ConfigError: it is not configured. SamplesError.
+        DeployError: an engine's configuration is wrong, or Docker does not answer.
     """
+    store = Store(config.state_dir)
+    store.forget(now.astimezone(UTC).date(), config.shadow.keep_days)
+    records = _select_records(store, wanted, now)
+    baseline = wanted.against or records[-1].engine
+    if wanted.candidate == baseline:
+        raise RunError(f"{baseline} would be compared with itself; name another with --against")
+    specs = [config.engine(name) for name in (wanted.candidate, baseline)]
+    models = {record.model for record in records}
+    guards = [model.thought_guard for name, model in config.models.items() if name in models]
+    async with AsyncExitStack() as stack:
+        engines = [await _up(config, spec, stack, guards) for spec in specs]
+        trios = await _ask(requests_for(records, engines), engines, track)
+    return compare(trios, candidate=wanted.candidate, baseline=baseline, unusable=len(records) - len(trios))
 
-    calls: tuple[RecordedCall, ...] = ()
-    breaches: frozenset[str] = frozenset()
-    lost: bool = False
+
+def _select_records(store: Store, wanted: ReplayRequest, now: datetime) -> list[ShadowRecord]:
+    since = now - timedelta(days=wanted.days)
+    found = [r for r in store.records(since) if wanted.model in (None, r.model)]
+    found.sort(key=lambda record: record.at)
+    if wanted.limit is not None:
+        found = found[-wanted.limit :]
+    if not found:
+        of = f" of model {wanted.model}" if wanted.model else ""
+        raise NothingRecorded(
+            f"nothing{of} was recorded since {since:%Y-%m-%d %H:%M} UTC in {store.folder}; "
+            "set record = true in [shadow], or look further back with --days"
+        )
+    return found
+
+
+async def _up(
+    config: Config, spec: EngineSpec, stack: AsyncExitStack, guards: Sequence[Guard]
+) -> ReplayEngine:
+    _, state = await started(config, spec, stack)
+    weights = str(state.url) if spec.artefact is None else weights_digest(spec.artefact)
+    engine_digest = f"{spec_digest(spec)} {build_of(spec, state)} {state.model}"
+    target = target_of(spec, state, weights, engine_digest)
+    shown = conduct(state.abilities, gated=False, caught=state.abilities.off_works is False)
+    guard = max((held_characters(guard, shown) for guard in guards), default=0)
+    return ReplayEngine(spec.name, target, state.abilities, guard)
+
+
+async def _ask(
+    asks: Sequence[tuple[ShadowRecord, tuple[PlannedRequest, ...]]],
+    engines: Sequence[ReplayEngine],
+    track: Track,
+) -> list[ReplayTrio]:
+    targets = {engine.name: engine.target for engine in engines}
+    wanted = [ask for _, pair in asks for ask in pair]
+    with TemporaryDirectory() as folder, SampleStore(Path(folder) / "replies.jsonl", suite=SUITE) as ledger:
+        await run(wanted, targets, ledger, progress=track("replay"))
+        samples = {sample.key.digest: sample for sample in ledger.samples()}
+    trios: list[ReplayTrio] = []
+    for record, pair in asks:
+        ours, theirs = (
+            read_reply(record, samples[ask.key.digest], engine)
+            for ask, engine in zip(pair, engines, strict=True)
+        )
+        trios.append((record, ours, theirs))
+    return trios
+
+
+# ----------------------------------------------------------------- one record: pure
 
 
 def requests_for(

@@ -1,11 +1,8 @@
-"""The folder of records: one file per day, readable by its owner only.
-
-state/shadow/2026-11-21.jsonl           records of that day (UTC)
-state/shadow/replay/2026-11-21.jsonl    replies of the engines in replays
-"""
+"""The folder of records: `shadow/YYYY-MM-DD.jsonl` in the state folder, a day (UTC) each, readable by its owner only."""
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
@@ -14,8 +11,6 @@ from typing import Final
 
 from app.shadow.record import ShadowRecord, parse
 
-FOLDER: Final = "shadow"
-REPLAYS: Final = "replay"
 _ENDING: Final = ".jsonl"
 
 
@@ -23,11 +18,15 @@ class Store:
     """The files of records, one per day. Raises OSError."""
 
     def __init__(self, state: Path) -> None:
-        self.folder = state / FOLDER
+        self.folder = state / "shadow"
 
     def days(self) -> list[date]:
         """The days that have records, oldest first."""
-        return _days(self.folder)
+        found = []
+        for path in self.folder.glob(f"????-??-??{_ENDING}"):
+            with suppress(ValueError):
+                found.append(date.fromisoformat(path.name.removesuffix(_ENDING)))
+        return sorted(found)
 
     def size(self) -> int:
         """The size of all records in bytes."""
@@ -46,18 +45,12 @@ class Store:
         finally:
             os.close(file)
 
-    def forget_before(self, first: date) -> None:
-        """Delete the records and replies of all days before `first`."""
-        for folder in (self.folder, self.folder / REPLAYS):
-            for day in _days(folder):
-                if day < first:
-                    (folder / f"{day}{_ENDING}").unlink(missing_ok=True)
-
-    def replay(self, day: date) -> Path:
-        """The path of the replies to a day's records; its folder is created."""
-        folder = self.folder / REPLAYS
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder / f"{day}{_ENDING}"
+    def forget(self, today: date, keep_days: int) -> None:
+        """Delete the records that are older than `keep_days` days, and the replies that earlier versions kept."""
+        shutil.rmtree(self.folder / "replay", ignore_errors=True)
+        for day in self.days():
+            if day < today - timedelta(days=keep_days):
+                self._path(day).unlink(missing_ok=True)
 
     def records(self, since: datetime) -> Iterator[ShadowRecord]:
         """The valid records since a time, oldest day first."""
@@ -71,16 +64,3 @@ class Store:
 
     def _path(self, day: date) -> Path:
         return self.folder / f"{day}{_ENDING}"
-
-
-def first_kept(today: date, keep_days: int) -> date:
-    """The oldest day that is kept: `keep_days` days before today."""
-    return today - timedelta(days=keep_days)
-
-
-def _days(folder: Path) -> list[date]:
-    found = []
-    for path in folder.glob(f"????-??-??{_ENDING}"):
-        with suppress(ValueError):
-            found.append(date.fromisoformat(path.name.removesuffix(_ENDING)))
-    return sorted(found)

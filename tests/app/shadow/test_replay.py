@@ -8,9 +8,8 @@ import pytest
 import pytest_asyncio
 
 from app.config.config import Config, Shadow
-from app.shadow.runner import ReplayRequest, replay
+from app.shadow.replay import ReplayRequest, replay
 from app.shadow.store import Store
-from gates.run.sample_store import read_samples
 from tests.app.house import MODELS, configured, nano, run
 
 ENGINES = {
@@ -78,7 +77,7 @@ async def test_what_was_recorded_holds_no_address_and_the_calls(recorded: Config
 async def test_her_own_weights_in_fp4_call_the_same(recorded: Config) -> None:
     found = await replay(recorded, ReplayRequest(candidate="annie-nano-nvfp4"), datetime.now(UTC))
     assert (found.baseline, found.records, found.unusable, found.lost) == ("annie-nano", 6, 0, 0)
-    assert (found.with_calls.k, found.with_calls.n) == (3, 3)
+    assert (found.calls.k, found.calls.n) == (3, 3)
     assert found.breaches.only_candidate == 0 and found.word in ("alike", "open")
 
 
@@ -88,14 +87,3 @@ async def test_the_stranger_calls_otherwise_and_is_heard_to(recorded: Config) ->
     assert found.breaches.only_candidate > found.breaches.only_baseline
     assert found.detectors and found.others
     assert found.word in ("worse", "differs")
-
-
-@pytest.mark.slow  # a real engine is asked what was recorded: 3 s
-async def test_nothing_is_asked_twice(recorded: Config) -> None:
-    wish = ReplayRequest(candidate="annie-nano-nvfp4", limit=2)
-    first = await replay(recorded, wish, datetime.now(UTC))
-    (path,) = (recorded.state_dir / "shadow" / "replay").iterdir()
-    before = path.read_bytes()
-    again = await replay(recorded, wish, datetime.now(UTC))
-    assert path.read_bytes() == before and again == first and first.records == 2
-    assert {sample.key.arm for sample in read_samples(path)} >= {"annie-nano", "annie-nano-nvfp4"}
