@@ -57,7 +57,9 @@ async def warm(
         case = Case("warm", (), with_nonce(padded, f"Note {number:08d}."), ())
         reply = await ask(wire, target, case, sampling, variant)
         if reply.clocks.token is None or not reply.complete:
-            why = reply.fault.detail if reply.fault else reply.error.message if reply.error else "no token came"
+            why = (
+                reply.fault.detail if reply.fault else reply.error.message if reply.error else "no token came"
+            )
             raise RunError(f"{tokens} tokens: {why:.200}")
         return reply.clocks.token / 1e9
 
