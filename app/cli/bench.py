@@ -42,22 +42,23 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
     specs = chosen(args, config)
-    suite = load_suite(args.suite or config.gates.suite)
+    suite = load_suite(config.gates.suite)
     schedule = Schedule(
         buckets=args.length,
-        regime=args.regime,
         blocks=args.rounds,
         pause_s=(args.pause, args.pause * 2),
         max_tokens=args.max_tokens,
     )
     async with AsyncExitStack() as stack:
-        engines = {name: await _up(spec, config, stack) for name, spec in specs.items()}
-        ways = (False, True) if args.matrix else (False,)
-        shapes = (True, False) if args.matrix else (True,)
-        asked = matrix.cells(engines, ways, shapes)
+        states = {name: (await started(config, spec, stack))[1] for name, spec in specs.items()}
+        engines = {
+            name: target_of(specs[name], state, str(specs[name].artefact or state.url), name)
+            for name, state in states.items()
+        }
+        ways = ((False, True), (True, False)) if args.matrix else ((False,), (True,))
+        asked = matrix.cells(engines, *ways)
         found = await _measure(args, suite, asked, engines, schedule)
-    table = matrix.rows(asked, args.length, found)
-    print(as_json(args, suite.name, table)) if args.json else show(args, suite.name, table)
+    show(args, suite.name, matrix.rows(asked, args.length, found))
     return 0
 
 
@@ -66,12 +67,6 @@ def chosen(args: argparse.Namespace, config: Config) -> dict[str, EngineSpec]:
     used = dict.fromkeys(name for model in config.models.values() for name in model.engines)
     wanted = args.engine or [name for name in used if config.engines[name].kind == "chat"]
     return {name: config.engine(name) for name in wanted}
-
-
-async def _up(spec: EngineSpec, config: Config, stack: AsyncExitStack) -> Target:
-    """Start an engine, which stops with the stack. Raises RunError."""
-    _, state = await started(config, spec, stack)
-    return target_of(spec, state, str(spec.artefact or state.url), spec.name)
 
 
 async def _measure(
@@ -84,33 +79,24 @@ async def _measure(
     """Send all requests; their readings."""
     prompts = matrix.pick(suite, args.prompts)
     targets = {LATENCY_PREFIX + cell.arm: engines[cell.engine] for cell in asked}
-    with tempfile.TemporaryDirectory(prefix="manners-bench-") as folder:
-        out = args.out or Path(folder)
-        out.mkdir(parents=True, exist_ok=True)
-        with SampleStore(out / "samples.jsonl", suite=suite.digest) as book:
-            wanted = matrix.plan(suite, asked, engines, prompts, schedule)
-            await ask(wanted, targets, book, pace=LATENCY_PACE, progress=Display("timing"))
-            return latency_readings(book.samples(), cache_unsaid=True)
-
-
-# ---------------------------------------------------------------------------------------------- show
-
-
-def as_json(args: argparse.Namespace, suite: str, table: Sequence[BenchRow]) -> str:
-    """The table as JSON; a time that was not reached is null."""
-    rows = [{k: finite(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in table]
-    units = {"ttft": "ms", "sentence": "ms", "decode": "tokens/s"}
-    return json.dumps({"suite": suite, "regime": args.regime, "units": units, "rows": rows}, indent=1)
+    wanted = matrix.plan(suite, asked, engines, prompts, schedule)
+    with (
+        tempfile.TemporaryDirectory(prefix="manners-bench-") as folder,
+        SampleStore(Path(folder) / "samples.jsonl", suite=suite.digest) as book,
+    ):
+        await ask(wanted, targets, book, pace=LATENCY_PACE, progress=Display("timing"))
+        return latency_readings(book.samples(), cache_unsaid=True)
 
 
 def show(args: argparse.Namespace, suite: str, rows: Sequence[BenchRow]) -> None:
-    """Print the table, and the reasons of failures."""
-    grid = table(TITLES, [list(map(escape, words(row))) for row in rows], numbers_from=3)
-    out = console()
-    out.print(f"[dim]suite {escape(suite)}, {args.regime}: first content and first sentence in ms (median), "
-                  "decode in tokens/s (median)[/]")  # fmt: skip
-    out.print(grid)
+    """Print the table, and the reasons of failures; as JSON a time that was not reached is null."""
+    if args.json:
+        told = [{k: finite(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in rows]
+        units = {"ttft": "ms", "sentence": "ms", "decode": "tokens/s"}
+        print(json.dumps({"suite": suite, "units": units, "rows": told}, indent=1))
+        return
+    print(f"suite {suite}: medians of first content and first sentence in ms, of decoding in tokens/s; "
+          "a whole reply shows its first content with its last")  # fmt: skip
+    console().print(table(TITLES, [list(map(escape, words(row))) for row in rows], numbers_from=3))
     for why in dict.fromkeys(row.why for row in rows if row.why):
-        out.print(f"[yellow]{escape(why)}[/]")
-    if any(not row.stream for row in rows):
-        out.print("[dim]A whole reply shows its first content with its last, which is no TTFT.[/]")
+        print(why)

@@ -7,7 +7,7 @@ its keys.
 import argparse
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from os import EX_NOINPUT
@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.rule import Rule
-from rich.table import Table
 
 from app.cli.exit_codes import CommandError
-from app.cli.terminal import console
+from app.cli.terminal import console, table
 from app.config.config import EMBEDDED_DEFAULT, ConfigError, load
 from app.promotion.repository import FILE
 from app.registry.errors import RegistryError
@@ -31,9 +29,6 @@ from deploy.doctor.result import EXIT_CODES, Diagnosis, worst
 from deploy.drivers.docker_client import Docker
 
 SHORT_KEY = 16
-DEFAULTS = frozenset(
-    {"changeme", "change-me", "secret", "password", "test", "annie", "sk-1234", "sk-test", "admin"}
-)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,19 +41,12 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(f"{args.evidence}: {error}", EX_NOINPUT) from None
     findings = examine(evidence)
     if args.json:
-        print(as_json(findings, silent(findings)))
+        checks = [asdict(finding) for finding in findings]
+        told = {"state": worst(findings), "checks": checks, "not_applicable": list(silent(findings))}
+        print(json.dumps(told, indent=1, ensure_ascii=False))
     else:
-        show(evidence, findings, silent(findings), problems=args.problems)
+        show(findings, silent(findings))
     return EXIT_CODES[worst(findings)]
-
-
-def as_json(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> str:
-    checks = [asdict(finding) for finding in findings]
-    told = {"state": worst(findings), "checks": checks, "not_applicable": list(unasked)}
-    return json.dumps(told, indent=1, ensure_ascii=False)
-
-
-# ------------------------------------------------------------------------------------------- facts
 
 
 def gather(args: argparse.Namespace) -> Evidence:
@@ -111,67 +99,24 @@ def _stored_keys(state: Path) -> int:
 
 def weak(keys: Sequence[str]) -> tuple[str, ...]:
     """What is wrong with callers' keys; never contains a key."""
-    found = []
-    if any(key.lower() in DEFAULTS for key in keys):
-        found.append("one key is a default that everybody knows")
-    if any(len(key) < SHORT_KEY for key in keys):
-        found.append(f"one key is shorter than {SHORT_KEY} characters")
-    return tuple(found)
+    short = any(len(key) < SHORT_KEY for key in keys)
+    return (f"one key is shorter than {SHORT_KEY} characters",) if short else ()
 
 
-# -------------------------------------------------------------------------------------------- show
-
-STATES = {
-    "fail": ("[bold red]✗[/]", "red", "wrong"),
-    "unknown": ("[magenta]?[/]", "magenta", "not known"),
-    "warn": ("[yellow]![/]", "yellow", "to mind"),
-    "ok": ("[green]✓[/]", "green", "ok"),
-}
-"""The mark of each state, its style, and what its findings are called when they are counted."""
+MARKS = {"fail": "[bold red]✗[/]", "unknown": "[magenta]?[/]", "warn": "[yellow]![/]", "ok": "[green]✓[/]"}
 
 
-def show(
-    evidence: Evidence, findings: Sequence[Diagnosis], unasked: Sequence[str], *, problems: bool = False
-) -> None:
-    """Print the results in groups, each fault with its fix below it."""
-    out = console()
-    if evidence.about:
-        out.print(f"[dim]{escape(evidence.about)}[/]")
-    for title, belongs in _groups(evidence):
-        if group := [f for f in findings if belongs(f) and not (problems and f.state == "ok")]:
-            out.print(Rule(f"[bold]{escape(title)}[/]", align="left", style="dim"))
-            out.print(_grid(group))
-            out.print()
-    counts = {state: sum(f.state == state for f in findings) for state in STATES}
-    said = [f"[{STATES[state][1]}]{count} {STATES[state][2]}[/]" for state, count in counts.items() if count]
-    rest = f" [dim]· {len(unasked)} checks have nothing to look at here (--json lists them)[/]"
-    out.print(", ".join(said) + (rest if unasked else ""))
-
-
-def _groups(evidence: Evidence) -> Iterator[tuple[str, Callable[[Diagnosis], bool]]]:
-    """The groups' titles, and which findings belong to each: the host, each engine, the configuration."""
-    host = evidence.host
-    free, total = host.memory_available, host.memory_total
-    memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free" if free and total else None
-    gpu = next((gpu.name for gpu in host.gpus or ()), None)
-    yield (
-        " · ".join(filter(None, ("host", host.architecture, gpu, memory))),
-        lambda f: f.id.startswith("host."),
-    )
-    for name, spec in evidence.engines.items():
-        yield f"{name} · {spec.dialect} · {spec.driver}", lambda f, name=name: f.engine == name  # type: ignore[misc]
-    yield f"configuration · {evidence.setting.file}", lambda f: f.id.startswith("config.")
-
-
-def _grid(findings: Sequence[Diagnosis]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(width=1)
-    grid.add_column(no_wrap=True, min_width=24)
-    grid.add_column(overflow="fold", ratio=1)
-    for finding in findings:
-        mark, style, _ = STATES[finding.state]
-        said = escape(finding.evidence)
-        grid.add_row(mark, escape(finding.id), said if finding.state == "ok" else f"[{style}]{said}[/]")
-        if finding.fix:
-            grid.add_row("", "", f"[cyan]→ {escape(finding.fix)}[/]")
-    return grid
+def show(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> None:
+    """Print every result, a fault with its fix below it, and how many there are of each state."""
+    rows = [
+        (
+            MARKS[one.state],
+            escape(one.engine or "host"),
+            escape(one.id),
+            escape(one.evidence) + (f"\n[cyan]→ {escape(one.fix)}[/]" if one.fix else ""),
+        )
+        for one in findings
+    ]
+    console().print(table(("", "of", "check", "evidence"), rows))
+    counts = [f"{sum(one.state == state for one in findings)} {state}" for state in MARKS]
+    print(f"{', '.join(counts)}; {len(unasked)} checks have nothing to look at here (--json lists them)")

@@ -10,14 +10,13 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from os import EX_NOINPUT, EX_TEMPFAIL
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from app.cli.exit_codes import CommandError, UsageError
-from app.cli.terminal import progress, show_outcomes, show_rows
+from app.cli.operation_view import show_list
 from app.config.config import EMBEDDED_DEFAULT, Config, load, read_tables
 from app.conformance import suite
 from app.conformance.suite import rated
@@ -25,7 +24,6 @@ from deploy.core.errors import SpecError
 from deploy.doctor.collectors import configuration
 from deploy.drivers.docker_client import shared
 from deploy.drivers.factory import make_engine, put_down, running
-from deploy.engine.abilities import shown_format
 from deploy.engine.log import log_path
 from deploy.engine.probe import served_model, wait_until_streams
 from deploy.engine.spec import EngineSpec, spec_digest
@@ -47,29 +45,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _run(args: argparse.Namespace) -> int:
-    """Run a verb that needs an event loop. Raises ConfigError, DeployError, TimeoutError."""
     if args.verb == "check":
         return await _check(args)
     if args.verb == "pin":
         return await _pin(args)
     config = load(args.config)
     if args.verb == "list":
-        return await _list(config, args.json)
+        return _list(config, args.json)
     spec = config.engine(args.engine)
     if args.verb == "logs":
         return await _logs(config, spec, args.lines)
     return await (_up if args.verb == "up" else _down)(config, spec, args.json)
 
 
-async def _list(config: Config, as_json: bool) -> int:
-    formats = await _formats(config.engines.values())
+def _list(config: Config, as_json: bool) -> int:
     listed: list[dict[str, Any]] = [
         {
             "name": name,
             "driver": spec.driver,
             "dialect": spec.dialect,
             "kind": spec.kind,
-            "format": formats[name] or None,
+            "format": spec.format or spec.taught_format or None,
             "live_for": [m for m, model in config.models.items() if name in model.live],
             "fallback_for": [m for m, model in config.models.items() if name in model.fallback],
             "serves": spec.url or (str(spec.artefact) if spec.artefact else None),
@@ -79,25 +75,10 @@ async def _list(config: Config, as_json: bool) -> int:
     ]
     if as_json:
         print(json.dumps({"engines": listed}, indent=1))
-        return 0
-    cells = [[", ".join(c) if isinstance(c, list) else str(c or "") for c in one.values()] for one in listed]
-    titles = ("engine", "driver", "dialect", "kind", "format", "live for", "fallback for", "serves")
-    show_rows(titles, [row[:-1] for row in cells])
+    else:
+        names = ("name", "driver", "dialect", "kind", "format", "live_for", "fallback_for", "serves")
+        show_list(listed, {name.replace("_", " "): name for name in names})
     return 0
-
-
-async def _formats(specs: Iterable[EngineSpec]) -> dict[str, str]:
-    """How each engine's model writes calls: as stated, by the template beside its weights, or by the one that it shows."""
-
-    async def one(spec: EngineSpec) -> str:
-        if known := spec.format or spec.taught_format:
-            return known
-        if spec.url is None:
-            return ""
-        return await shown_format(spec.url.rstrip("/").removesuffix("/v1"), spec.access)
-
-    specs = list(specs)
-    return dict(zip((spec.name for spec in specs), await asyncio.gather(*map(one, specs)), strict=True))
 
 
 async def _check(args: argparse.Namespace) -> int:
@@ -119,16 +100,16 @@ async def _check(args: argparse.Namespace) -> int:
     found = []
     async with suite.open_session(url, args.dialect, model=model, access=access) as it:
         facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.abilities.build}
-        with progress(len(suite.CHECK_NAMES)) as advance:
-            began = monotonic()
-            async for result in suite.results(it):
-                found.append(rated(result, args.dialect))
-                advance(f"{found[-1]['heard']:3}  {result.name}  {monotonic() - began:.1f} s")
-                began = monotonic()
+        async for result in suite.results(it):
+            found.append(rated(result, args.dialect))
+            print(f"{len(found)} of {len(suite.CHECK_NAMES)}: {result.name}", file=sys.stderr)
     if args.json:
         print(json.dumps({**facts, "rows": found}, indent=1, ensure_ascii=False))
     else:
-        show_outcomes(found, ", ".join(fact for fact in facts.values() if fact))
+        print(", ".join(fact for fact in facts.values() if fact))
+        show_list(found, {"row": "name", "passed": "heard", "why": "why"})
+        counts = [f"{sum(one['heard'] == mark for one in found)} {mark}" for mark in ("yes", "gap", "no")]
+        print(f"{len(found)} rows: {', '.join(counts)}")
     return 1 if any(one["heard"] == "no" for one in found) else 0
 
 

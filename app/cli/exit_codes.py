@@ -29,6 +29,8 @@ def exit_code(command: str, work: Callable[[], int], stopped: str = "") -> int:
         return work()
     except KeyboardInterrupt:
         return fail(command, stopped, INTERRUPTED) if stopped else INTERRUPTED
+    except BrokenPipeError:
+        raise
     except CommandError as error:
         return fail(command, error, error.code)
     except Exception as error:

@@ -18,7 +18,6 @@ from app.cli.operating import Flag, flag
 from gates.contracts.dialect import Dialect
 
 GOES_ON = "stopped; run the same command again to go on"
-DEFAULT_CONFIG = "TOML; without it, the embedded default"
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,17 @@ class CommandSpec:
     stopped: str = ""
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
-    return int(text)
+def _number(lowest: int, most: int, what: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or not lowest <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} must be {what}")
+        return int(text)
+
+    return read
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) < 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a port from 1 to 65534")
-    return int(text)
+_count = _number(1, 1_000_000, "a whole number from 1")
+_port = _number(1, 65_534, "a port from 1 to 65534")
 
 
 def _file_name(text: str) -> str:
@@ -52,26 +52,17 @@ def _file_name(text: str) -> str:
     return text
 
 
-def _control(text: str) -> tuple[str, str]:
-    name, _, engine = text.partition("=")
-    if not (name and engine):
-        raise argparse.ArgumentTypeError(f"{text!r} must be NAME=ENGINE")
-    return name, engine
-
-
 def _lengths(text: str) -> tuple[int, ...]:
     return tuple(_count(part) for part in text.split(","))
 
 
-_CONFIG = flag("--config", type=Path, metavar="FILE", help=DEFAULT_CONFIG)
+_CONFIG = flag("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
 _JSON = flag("--json", action="store_true", help="print JSON on stdout")
 _TRUST = flag("--trust", action="append", default=[], type=Path, metavar="KEY",
               help="a public key, or a folder of them (default: this host's own)")  # fmt: skip
 _ENGINE = flag("engine", metavar="ENGINE", help="its name in the configuration")
-_STATE = (
-    flag("file", type=Path, metavar="FILE"),
-    flag("--config", type=Path, metavar="FILE", help="the gateway's TOML"),
-)
+_RUN = flag("folder", type=Path, metavar="DIR", help="the run's: report.json and samples.jsonl")
+_STATE = (flag("file", type=Path, metavar="FILE"), _CONFIG)
 GROUPS: Final = {
     "engine": "list, check, start, stop and pin engines",
     "gate": "test whether a model still behaves as its baseline does",
@@ -120,8 +111,6 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--baseline", metavar="ENGINE", help="the same model before quantization"),
         flag("--candidate-url", metavar="URL", help="instead, without a configuration: a running engine"),
         flag("--baseline-url", metavar="URL", help="a running engine; no promotion takes a report of two addresses"),
-        flag("--control", action="append", default=[], type=_control, metavar="NAME=ENGINE",
-             help="the engine of a negative control (default: [gates.controls])"),
         flag("--suite", metavar="S", help="a shipped suite, or a file: .yaml, .jsonl or .toml (default: [gates] suite)"),
         flag("--policy", metavar="P",
              help="a shipped policy, a .toml, or `derived` from the suite (default: [gates] policy; of a .yaml or .jsonl: derived)"),
@@ -138,7 +127,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
              help="ask although the baseline is another model or not the configured one; the verdict is then never a pass"),
         flag("--attach", action="append", default=[], type=Path, metavar="FILE",
              help="results of another benchmark (lm-eval, bfcl-eval, ...) for the report to carry; they decide nothing"),
-        flag("--json", action="store_true", help="the verdict and every rule as JSON on stdout"),
+        _JSON,
     ), either=(
         flag("--full", action="store_true", help="ask all of stage 1, even if the candidate has failed already"),
         flag("--sequential", action="store_true", help="ask in random order, and stop when every rule is decided"),
@@ -148,18 +137,18 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--artefact", type=Path, metavar="DIR|ENGINE",
              help="what the report must be about: a model folder, or the configured engine that serves it"),
         _TRUST,
-        flag("--config", type=Path, metavar="FILE", help="the configuration whose state folder holds this host's key"),
+        _CONFIG,
     )),
     "gate new-suite": CommandSpec("write NAME.yaml: five prompts of your own, to be changed", "gate", (
         flag("name", metavar="NAME", type=_file_name),
     )),
     "gate rejudge": CommandSpec("judge the samples of a run again, by another policy", "gate", (
-        flag("folder", type=Path, metavar="DIR", help="the run's: report.json and samples.jsonl"),
+        _RUN,
         flag("--suite", metavar="S", help="the suite that was asked (default: by the report's name)"),
         flag("--policy", metavar="P", help="(default: [gates] policy; of a .yaml or .jsonl: derived)"),
         _TRUST,
         _CONFIG,
-        flag("--json", action="store_true", help="the verdict and every rule as JSON on stdout"),
+        _JSON,
     )),
     "gate compare": CommandSpec("the rules of several runs side by side", "gate", (
         flag("folders", nargs="+", type=Path, metavar="DIR", help="runs' folders with report.json"),
@@ -167,7 +156,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         _CONFIG,
     )),
     "gate export": CommandSpec("write a run as logs of another tool", "gate", (
-        flag("folder", type=Path, metavar="DIR", help="the run's: report.json and samples.jsonl"),
+        _RUN,
         flag("--inspect", type=Path, required=True, metavar="LOGS",
              help="the folder for one log of inspect_ai for each arm; then: inspect view --log-dir LOGS"),
         _TRUST,
@@ -185,8 +174,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--hashes", action="store_true", help="compare every byte of the models with their artefact.json"),
         flag("--save", type=Path, metavar="FILE", help="write the collected facts to a file, for another machine"),
         flag("--evidence", type=Path, metavar="FILE", help="check saved facts instead of this machine"),
-        flag("--problems", action="store_true", help="show only what is not ok"),
-        flag("--json", action="store_true", help="every finding as JSON on stdout"),
+        _JSON,
     ), description="Exit code 0: nothing worse than a warning. 1: something is wrong. 2: something is not known."),
     "bench": CommandSpec("time serving configurations against each other", "bench", (
         _CONFIG,
@@ -197,13 +185,9 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--rounds", type=_count, default=4, metavar="N",
              help="rounds of two requests per prompt and cell (default: %(default)s)"),
         flag("--length", type=_lengths, default=(500,), metavar="N,N", help="tokens of the prompt (default: 500)"),
-        flag("--regime", choices=("steady", "cold"), default="steady",
-             help="steady: the conversation so far is in the prefix cache (default); cold: nothing is"),
         flag("--pause", type=float, default=0.5, metavar="SECONDS", help="silence before a request (default: 0.5)"),
         flag("--max-tokens", type=_count, default=96, metavar="N", help="of an answer (default: %(default)s)"),
-        flag("--suite", metavar="S", help="the suite that the prompts are from (default: [gates] suite)"),
-        flag("--out", type=Path, metavar="DIR", help="keep every raw reply there; the same command resumes"),
-        flag("--json", action="store_true", help="the table as JSON on stdout"),
+        _JSON,
     ), description="Measures time to first content, time to first sentence and decoding rate; the engines take turns."),
     "shadow replay": CommandSpec("recorded requests through the candidate and the live engine", "shadow", (
         flag("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration"),

@@ -6,7 +6,6 @@ The gate itself is in `gates`; `app.cli.gate_engines` starts engines and identif
 import argparse
 import asyncio
 import json
-import re
 import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -19,7 +18,6 @@ from app.config.config import Config, load
 from app.config.served import config_for_running
 from deploy.doctor.collectors.model import model
 from deploy.doctor.model import FILE_TYPES
-from deploy.engine.weights import is_projector
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
 from gates.contracts.errors import ManifestError, ReportError, SuiteError
@@ -45,13 +43,14 @@ EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 def run(args: argparse.Namespace) -> int:
     """Run one verb and return its exit code."""
-    if args.verb in ("seal", "new-suite"):
-        return (_seal if args.verb == "seal" else _new_suite)(args)
-    config = _running(args) if args.verb == "run" else load(args.config)
     if args.verb == "run":
-        return asyncio.run(_run(args, config))
+        return asyncio.run(_run(args, _running(args)))
+    if args.verb == "seal":
+        return _seal(args)
+    if args.verb == "new-suite":
+        return _new_suite(args)
     verbs = {"verify": _verify, "rejudge": _rejudge, "compare": _compare, "export": _export}
-    return verbs[args.verb](args, config)
+    return verbs[args.verb](args, load(args.config))
 
 
 def _running(args: argparse.Namespace) -> Config:
@@ -60,7 +59,7 @@ def _running(args: argparse.Namespace) -> Config:
     wanted = {"candidate": args.candidate, "baseline": args.baseline}
     if all(wanted.values()) and not any(urls.values()):
         return load(args.config)
-    if not all(urls.values()) or any(wanted.values()) or args.config or args.control:
+    if not all(urls.values()) or any(wanted.values()) or args.config:
         raise UsageError("name --candidate and --baseline, or both addresses and no configuration")
     if args.suite:
         load_suite(args.suite)  # its faults, before any engine is asked
@@ -73,8 +72,11 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     attach(args.out, args.attach)  # one that cannot be read ends the run before an engine starts
     async with AsyncExitStack() as stack:
         job = await gate_engines.make_job(config, args, stack)
-        if short := gate_engines.short_words(job):
-            print(short, file=sys.stderr)
+        if job.policy.draw:
+            print(
+                "a short run: a promotion takes its report only where this policy is in force",
+                file=sys.stderr,
+            )
         attachments = attach(args.out, [*args.attach, *job.outside.files])
         checked_data = gate_engines.check_contamination(job, args.data)
         args.out.mkdir(parents=True, exist_ok=True)
@@ -99,7 +101,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     if args.json:
         print(summary(statement))
     else:
-        gate_engines.show(statement, written, short)
+        gate_engines.show(statement, written)
     return EXIT_CODES[statement.verdict]
 
 
@@ -123,9 +125,7 @@ def _new_suite(args: argparse.Namespace) -> int:
             file.write((FILES.folder / "new.yaml").read_text("utf-8").replace("NAME", path.stem))
     except OSError as error:
         raise SuiteError(f"{path}: {error.strerror}") from None
-    print(
-        f"{path}: five prompts to change; then `manners gate run --suite {path} --candidate ENGINE --baseline ENGINE`"
-    )
+    print(f"{path}: five prompts to change; then `manners gate run --suite {path}` with two engines")
     return 0
 
 
@@ -149,10 +149,6 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
         print(json.dumps(decision_summary(found.decision), indent=2, ensure_ascii=False))
     else:
         gate_engines.show_decision(found.decision)
-        if policy.judged == "through" and not statement.judged:
-            print(
-                "its samples hold what the engines sent, and not what callers heard: they are judged as sent"
-            )
         print(
             f"judged again by {policy.name} {policy.version}; a promotion takes what `manners gate run` signs"
         )
@@ -161,8 +157,9 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
 
 def _compare(args: argparse.Namespace, config: Config) -> int:
     """The rules of several runs side by side."""
-    runs = [(str(folder), _opened(folder, args.trust, config)) for folder in args.folders]
-    gate_engines.show_side_by_side(runs)
+    gate_engines.show_side_by_side(
+        {str(folder): _opened(folder, args.trust, config) for folder in args.folders}
+    )
     return 0
 
 
@@ -186,21 +183,14 @@ def _opened(folder: Path, trust: list[Path], config: Config) -> Statement:
 def _other_format(folder: Path, format: str) -> str | None:
     """The reason why a folder's files are not of this format; None: they may be."""
     found = model(folder)
-    shard = r"-\d{5}-of-\d{5}(?=\.gguf\Z)"
-    models = sorted({re.sub(shard, "", f.name) for f in folder.glob("*.gguf") if not is_projector(f.name)})
-    if len(models) > 1:
-        return f"it holds {', '.join(models)}: seal each file, which gets a folder of its own"
-    if found.gguf or any(name.endswith(".gguf") for name in found.files or ()):
-        number = found.gguf.file_type if found.gguf else None
-        kind = FILE_TYPES.get(-1 if number is None else number, "").lower()
-        same = format == f"gguf-{kind}" if kind else format.startswith("gguf-")
-        return None if same else f"its file is a GGUF{kind and f' of type gguf-{kind}'}"
-    if format.startswith("gguf-"):
-        return "it holds no .gguf file"
+    if (holds := any(name.endswith(".gguf") for name in found.files or ())) != format.startswith("gguf-"):
+        return f"it holds {'a' if holds else 'no'} .gguf file"
+    if found.gguf and found.gguf.file_type is not None and (kind := FILE_TYPES.get(found.gguf.file_type)):
+        return None if format == f"gguf-{kind.lower()}" else f"its file is a GGUF of type gguf-{kind.lower()}"
     algorithm = found.quant_algo or found.config_quant_algo or found.quant_format or ""
     if "nvfp4" in algorithm.lower() and "nvfp4" not in format:
         return f"its configuration says {algorithm}"
-    return "its configuration says nothing of NVFP4" if "nvfp4" in format and not algorithm else None
+    return "its configuration says nothing of NVFP4" if format == "hf-nvfp4" and not algorithm else None
 
 
 def _verify(args: argparse.Namespace, config: Config) -> int:

@@ -8,8 +8,9 @@ build is what it reports.
 import argparse
 import hashlib
 import platform
+import re
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -70,7 +71,7 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
     """
     suite, candidate, baseline = args.suite or config.gates.suite, args.candidate, args.baseline
-    controls, sealed = dict(config.gates.controls) | dict(args.control), not args.candidate_url
+    controls, sealed = config.gates.controls, not args.candidate_url
     whole = load_suite(suite)
     rules = policy_for(policy_name(args, config), whole)
     cases = drawn(whole, rules.draw)
@@ -227,35 +228,25 @@ def harness() -> Harness:
 
 def _checkout(root: Path) -> tuple[str | None, bool]:
     """The commit of a git checkout, and whether it has uncommitted changes."""
-    asked = ["git", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
+    asked = ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty"]
     try:
-        found = subprocess.run(asked, cwd=root, capture_output=True, text=True, timeout=10)
+        found = subprocess.run(asked, cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None, False
-    lines = found.stdout.splitlines() if (root / ".git").exists() and found.returncode == 0 else []
-    commit = next((line.removeprefix("# branch.oid ") for line in lines if "# branch.oid" in line), None)
-    return commit, any(not line.startswith("#") for line in lines)
+    commit, _, dirty = found.strip().partition("-")
+    return (commit, bool(dirty)) if (root / ".git").exists() else (None, False)
 
 
 def host() -> dict[str, str]:
     """The machine on which the run takes place."""
+    named = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text("utf-8"), re.M)
     return {
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
-        "processor": _processor(),
+        "processor": named[1] if named else platform.processor(),
         "cores": str(usable_cores()),
         "accelerator": host_gpu(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
-    )
 
 
 # ------------------------------------------------------------------------- around a job
@@ -282,30 +273,17 @@ def check_contamination(job: GateJob, data: Iterable[Path]) -> tuple[Pinned, ...
 _MARKS = {
     Verdict.PASS: "[green]pass[/]",
     Verdict.FAIL: "[red]FAIL[/]",
-    Verdict.INCONCLUSIVE: "[yellow]open[/]",
+    Verdict.INCONCLUSIVE: "[yellow]inconclusive[/]",
 }
 
 
-def short_words(job: GateJob) -> str:
-    """What a run on part of a suite is good for; "" for a whole one."""
-    if not job.policy.draw:
-        return ""
-    return (
-        f"a short run: {len(job.suite.cases)} prompts, as policy {job.policy.name} draws them. Fewer prompts show less (see the "
-        f"report), and a promotion refuses this report with mismatch_policy where another policy is in force"
-    )
-
-
-def show(statement: Statement, written: WrittenReport, short: str = "") -> None:
-    """Print the verdict with its reasons, every rule, every control, and the path of the report; `short` before it."""
+def show(statement: Statement, written: WrittenReport) -> None:
+    """Print the verdict with its reasons, every rule, every control, and the path of the report."""
     show_decision(statement.decision)
-    console = Console()
     for gate in labels.gate_names(statement):
         if words := labels.other_words(statement, gate):
-            console.print(f"[dim]{gate}: {escape(words)}[/]")
-    if short:
-        console.print(f"[dim]{escape(short)}[/]")
-    console.print(f"[dim]{escape(str(written.path.parent))}/report.html  {written.digest}[/]", soft_wrap=True)
+            print(f"{gate}: {words}")
+    print(f"{written.path.parent}/report.html  {written.digest}")
 
 
 def show_decision(decision: Decision) -> None:
@@ -319,30 +297,30 @@ def show_decision(decision: Decision) -> None:
         rows.append((mark, "control", "", escape(control.sentence)))
     console = Console()
     console.print(terminal.table(("", "gate", "rule", "what was found"), rows))
-    console.print(f"{_verdict(decision.verdict)}: {escape('; '.join(decision.reasons))}")
+    console.print(f"{_MARKS[decision.verdict]}: {escape('; '.join(decision.reasons))}")
 
 
-def show_side_by_side(runs: Sequence[tuple[str, Statement]]) -> None:
+def show_side_by_side(runs: Mapping[str, Statement]) -> None:
     """Print a table with a row for each rule and a column for each run."""
-    found = [{(one.gate, one.rule): one for one in statement.decision.gates} for _, statement in runs]
+    found = [{(one.gate, one.rule): one for one in run.decision.gates} for run in runs.values()]
     rows = [
-        [escape(gate), rule, *(_cell(results.get((gate, rule))) for results in found)]
+        (escape(gate), rule, *(_cell(results.get((gate, rule))) for results in found))
         for gate, rule in dict.fromkeys(key for results in found for key in results)
     ]
-    about: Mapping[str, Callable[[Statement], str]] = {
-        "candidate": lambda one: escape(f"{one.candidate.model.name} {one.candidate.model.format}"),
-        "baseline": lambda one: escape(f"{one.baseline.model.name} {one.baseline.model.format}"),
-        "suite": lambda one: escape(f"{one.suite.name} {one.suite.version}"),
-        "policy": lambda one: escape(f"{one.policy.name} {one.policy.version}"),
-        "judged": lambda one: one.judged or "engine",
-        "verdict": lambda one: _verdict(one.verdict),
+    facts = {
+        name: (
+            f"{run.candidate.model.name} {run.candidate.model.format}",
+            f"{run.baseline.model.name} {run.baseline.model.format}",
+            f"{run.suite.name} {run.suite.version}",
+            f"{run.policy.name} {run.policy.version}",
+            run.judged or "engine",
+        )
+        for name, run in runs.items()
     }
-    rows += [[title, "", *(said(statement) for _, statement in runs)] for title, said in about.items()]
-    Console().print(terminal.table(("gate", "rule", *(name for name, _ in runs)), rows, folds=True))
-
-
-def _verdict(verdict: Verdict) -> str:
-    return _MARKS[verdict].replace("open", "inconclusive")
+    titles = ("candidate", "baseline", "suite", "policy", "judged")
+    rows += [(title, "", *map(escape, cells)) for title, *cells in zip(titles, *facts.values(), strict=True)]
+    rows.append(("verdict", "", *(_MARKS[run.verdict] for run in runs.values())))
+    Console().print(terminal.table(("gate", "rule", *runs), rows, folds=True))
 
 
 def _cell(result: GateResult | None) -> str:

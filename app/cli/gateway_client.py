@@ -1,24 +1,37 @@
-"""A blocking client of the gateway: of the operators' API, and of the callers'."""
+"""A blocking client of the gateway's listeners: of the operators' API, and of the callers'.
 
+Without a gateway the operators' API is answered in this process, over the state folder's registry.
+"""
+
+import argparse
+import asyncio
 import json
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from os import EX_NOPERM, EX_UNAVAILABLE
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx2
 
+from app.access.keys import read_admin_token
+from app.access.records import ADMIN
 from app.cli.exit_codes import CommandError
+from app.config import running
+from app.config.config import Config, ConfigError, load
+from app.promotion.repository import FILE
+from app.registry.errors import RegistryLocked
+from app.registry.registry import Registry
 from gates.reply.sse import SSEDecoder
 
+T = TypeVar("T")
 TIMEOUT_SECONDS = 150.0
 """For connecting, and between two reads. A reply may take 120 by default; a stream of events sends a comment every two seconds."""
-
-RECONNECT_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each new attempt to follow a broken stream of events; an event starts the list again.
-A gateway that restarts is back within their sum."""
+RECONNECTS = 16
+RECONNECT_SECONDS = 1.0
+"""How often, and how long after each other, a broken stream of events is asked for again. A gateway that restarts is back by then."""
 
 
 class GatewayError(CommandError):
@@ -38,7 +51,7 @@ class RequestRejected(GatewayError):
     def __init__(self, reply: httpx2.Response) -> None:
         try:
             self.error = dict(json.loads(reply.read())["error"])
-            why = ": ".join(str(self.error[part]) for part in ("code", "message") if self.error[part])
+            why = f"{self.error['code']}: {self.error['message']}"
         except (ValueError, LookupError, TypeError, httpx2.HTTPError):
             why = f"the gateway answered {reply.status_code}"
             self.error = {"code": "", "message": why}
@@ -84,28 +97,25 @@ class GatewayClient:
             except httpx2.HTTPError as error:
                 raise self._unreachable(error) from None
 
-    def follow(self, operation: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each event's name and data, until `done`; a stream that breaks is resumed.
+    def follow(self, operation: str) -> Iterator[dict[str, Any]]:
+        """Yield each event, the last of which is the operation and has the key `done`; a stream that breaks is resumed.
 
         Raises GatewayError if it breaks again and again with no event between. The operation itself goes on.
         """
         path, after, broken = f"operations/{quote(operation, safe='')}/events", 0, 0
-        while True:
+        while broken <= RECONNECTS:
+            time.sleep(RECONNECT_SECONDS if broken else 0)
             try:
                 for payload in self.payloads("GET", path, headers={"Last-Event-ID": str(after)}):
                     event = json.loads(payload)
                     broken, after = 0, event.get("seq", after)
-                    yield ("done" if "done" in event else "step"), event
+                    yield event
                     if "done" in event:
                         return
             except GatewayUnreachable:
                 pass
-            if broken == len(RECONNECT_PAUSES):
-                raise GatewayError(
-                    f"the events of {operation} cannot be followed; it goes on: `manners status`"
-                )
-            time.sleep(RECONNECT_PAUSES[broken])
             broken += 1
+        raise GatewayError(f"the events of {operation} cannot be followed; it goes on: `manners status`")
 
     def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
         """Send a request; returns a reply of status 2xx whose body is not read yet."""
@@ -122,3 +132,65 @@ class GatewayClient:
     def _unreachable(self, error: Exception) -> GatewayUnreachable:
         why = str(error) or "the connection broke"
         return GatewayUnreachable(f"no gateway at {self._url}: {why}; start one with `manners serve`")
+
+
+@contextmanager
+def connected(args: argparse.Namespace, offline: bool) -> Iterator[GatewayClient]:
+    """A client of the configured gateway; of the state folder where that is enough, and no gateway runs.
+
+    Raises ConfigError, RegistryError.
+    """
+    config = load(args.config)
+    if offline and not args.admin:
+        try:
+            config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            registry = Registry(config.state_dir / FILE)
+        except RegistryLocked:
+            pass  # a gateway runs on it
+        except OSError as error:
+            raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
+        else:
+            with registry:
+                yield GatewayClient("http://localhost", "", transport=_InProcess(registry, config))
+            return
+    runs = None if args.config else running.find()
+    try:
+        token = read_admin_token(config.secrets.admin_token, Path(runs.state) if runs else config.state_dir)
+    except OSError as error:
+        raise ConfigError(f"gateway.state: admin.token: {error.strerror}") from None
+    if token is None:
+        raise ConfigError(
+            "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"
+        )
+    yield GatewayClient(args.admin or (runs.admin if runs else f"http://{config.admin}"), token)
+
+
+class _InProcess(httpx2.BaseTransport):
+    """The API of keys and operators over a registry that no gateway uses, in the name of `admin`: nobody else can
+    write the state folder. Its errors are raised here as they are.
+    """
+
+    def __init__(self, registry: Registry, config: Config) -> None:
+        from fastapi import Depends, FastAPI, Request
+
+        from app.access.service import AccessService
+        from app.admin.access import access_router
+
+        async def do(work: Callable[[Registry], T]) -> T:
+            return work(registry)
+
+        async def as_admin(request: Request) -> None:
+            request.state.caller, request.state.request_id = ADMIN, ""
+
+        access = AccessService(config, "", do)
+        asyncio.run(access.refresh())
+        app = FastAPI(dependencies=[Depends(as_admin)])
+        app.include_router(access_router(access))
+        self._app = httpx2.ASGITransport(app)
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        async def send() -> httpx2.Response:
+            reply = await self._app.handle_async_request(request)
+            return httpx2.Response(reply.status_code, headers=reply.headers, content=await reply.aread())
+
+        return asyncio.run(send())

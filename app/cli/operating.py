@@ -31,15 +31,16 @@ class Verb:
     """One command of the operators.
 
     request: method and path of the API; a name in braces is a flag's.
-    show: a function that prints the answer: of this module, or named, of `app.cli.operation_view`; or a line with values of
-    the answer in it. None: the answer is an operation, which is followed to its end.
+    show: a function that prints the answer: of this module, or named, of `app.cli.operation_view`; a line with values of
+    the answer in it; or the columns of a table, whose rows stand below the path's name. None: the answer is an operation,
+    which is followed to its end.
     body: what is sent: the names of flags, or a function that makes it.
     offline: where no gateway runs, the command answers the request itself, with the registry of the state folder.
     """
 
     about: str
     request: str
-    show: Callable[[Said], None] | str | None
+    show: Callable[[Said], None] | str | Mapping[str, str] | None
     flags: tuple[Flag, ...] = ()
     body: tuple[str, ...] | Body = ()
     offline: bool = False
@@ -47,8 +48,8 @@ class Verb:
 
 def run(args: argparse.Namespace) -> int:
     """Run one command; its exit code."""
-    from app.cli.connection import connected
-    from app.cli.gateway_client import RequestRejected
+    from app.cli import operation_view
+    from app.cli.gateway_client import RequestRejected, connected
 
     verb = VERBS[args.verb]
     try:
@@ -62,8 +63,13 @@ def run(args: argparse.Namespace) -> int:
         raise
     if args.json:
         print(json.dumps(said, indent=1))
+    elif isinstance(verb.show, Mapping):
+        operation_view.show_list(said[verb.request.rpartition(" ")[2]], verb.show)
+    elif isinstance(verb.show, str) and not hasattr(operation_view, verb.show):
+        print(verb.show.format_map(said))
     else:
-        _show(verb.show, said)
+        show = verb.show if callable(verb.show) else getattr(operation_view, verb.show)
+        show(said)
     return 0 if said.get("chain", {}).get("ok", True) else 1
 
 
@@ -78,17 +84,6 @@ def _ask(client: "GatewayClient", verb: Verb, args: argparse.Namespace) -> Said:
     return client.call(method, path, json=body, headers=started)
 
 
-def _show(show: Callable[[Said], None] | str, said: Said) -> None:
-    from app.cli import operation_view
-
-    if callable(show):
-        show(said)
-    elif found := getattr(operation_view, show, None):
-        found(said)
-    else:
-        print(show.format_map(said))
-
-
 def _follow(client: "GatewayClient", begun: Said, args: argparse.Namespace) -> int:
     """Show a plan, or the progress of a started operation until its end; the exit code."""
     from app.cli.operation_view import OperationProgress, show_plan
@@ -97,11 +92,9 @@ def _follow(client: "GatewayClient", begun: Said, args: argparse.Namespace) -> i
         print(json.dumps(begun, indent=1)) if args.json else show_plan(begun)
         return 0
     shown, ended = None if args.json else OperationProgress(begun), begun
-    for name, data in client.follow(begun["id"]):
-        if name == "done":
-            ended = data
-        elif shown:
-            shown.step(data)
+    for ended in client.follow(begun["id"]):
+        if shown and "done" not in ended:
+            shown.step(ended)
     print(json.dumps(ended, indent=1)) if shown is None else shown.end(ended)
     return 0 if ended["phase"] == "succeeded" else 1
 
@@ -143,18 +136,12 @@ def _limits(client: "GatewayClient", args: argparse.Namespace) -> Said:
 # Output of the commands.
 
 
-def _show_drained(said: Said) -> None:
-    what = f"gets no new requests; {said['open']} are open" if said["drained"] else "gets requests again"
-    print(f"{said['engine']} {what}")
-
-
 def _show_reloaded(said: Said) -> None:
     print(f"reloaded; changed: {', '.join(said['changed']) or 'nothing in the configuration'}")
 
 
 def _show_limits(said: Said) -> None:
-    limits = [f"{name} {'–' if value is None else f'{value:,}'}" for name, value in said["limits"].items()]
-    print(f"{said['name']}: {', '.join(limits)}")
+    print(f"{said['name']}: {', '.join(f'{name} {value}' for name, value in said['limits'].items())}")
 
 
 def _show_secret(said: Said) -> None:
@@ -239,8 +226,11 @@ VERBS: Final[Mapping[str, Verb]] = {
         (_MODEL, *_STARTED), ("model",),
     ),
     "status": Verb("which engine serves which model, and operations in progress", "GET status", "show_status"),
-    "drain": Verb("drain a replica: send it no new requests", "POST engines/{engine}/drain", _show_drained, _REPLICA),
-    "undrain": Verb("end the drain of a replica", "POST engines/{engine}/undrain", _show_drained, _REPLICA),
+    "drain": Verb(
+        "drain a replica: send it no new requests", "POST engines/{engine}/drain",
+        "{engine} gets no new requests; {open} are open", _REPLICA,
+    ),
+    "undrain": Verb("end the drain of a replica", "POST engines/{engine}/undrain", "{engine} gets requests again", _REPLICA),
     "audit": Verb(
         "who changed what, and whether the event chain is intact", "GET audit?limit={last}&newest=1", "show_audit",
         (flag("--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"),),
@@ -263,7 +253,10 @@ VERBS: Final[Mapping[str, Verb]] = {
         ),
         ("model", "engine", "waives", "reason", "hours"),
     ),
-    "override list": Verb("the overrides that are active now", "GET overrides", "show_overrides"),
+    "override list": Verb(
+        "the overrides that are active now", "GET overrides",
+        {name: name for name in ("id", "model", "engine", "waives", "by", "expires", "reason")},
+    ),
     "override withdraw": Verb(
         "end an override", "DELETE overrides/{id}", "override {id} is withdrawn",
         (flag("id", type=int, metavar="ID", help="as `manners override list` shows it"),),
@@ -286,7 +279,12 @@ VERBS: Final[Mapping[str, Verb]] = {
         ("overlap_seconds",), offline=True,
     ),
     "key revoke": Verb("end a key, at once", "DELETE keys/{name}", "{name} is revoked", (_NAME,), offline=True),
-    "key list": Verb("all keys, without their secrets", "GET keys", "show_keys", offline=True),
+    "key list": Verb(
+        "all keys, without their secrets", "GET keys",
+        {"key": "name", **{limit: f"limits.{limit}" for limit in LIMITS}, "used today": "used.today", "in all": "used.total",
+         "from": "source", "since": "created", "revoked": "revoked"},
+        offline=True,
+    ),
     "operator add": Verb(
         "make an operator; its secret is printed once", "POST operators", _show_secret,
         (
@@ -299,5 +297,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     "operator revoke": Verb(
         "end an operator, at once", "DELETE operators/{name}", "{name} is revoked", (_NAME,), offline=True,
     ),
-    "operator list": Verb("all operators, without their secrets", "GET operators", "show_operators", offline=True),
+    "operator list": Verb(
+        "all operators, without their secrets", "GET operators",
+        {"operator": "name", "role": "role", "since": "created", "revoked": "revoked"}, offline=True,
+    ),
 }  # fmt: skip

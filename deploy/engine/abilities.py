@@ -5,19 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from deploy.core.engine_access import EngineAccess
 from deploy.core.engine_http import HTTP_ERRORS
 from deploy.engine import vllm
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.formats import misfit
-from deploy.engine.llama_server import props
 from deploy.engine.questions import Asker, Found, Question
 from deploy.engine.spec import EngineSpec, Medium
 
 ABILITIES_SECONDS = 10.0
 """How long an engine may take to answer all questions; at 25 tokens per second it needs three seconds."""
 ROUNDS = 2
-SHOWN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +84,6 @@ async def abilities(
     found["taught"] = found.get("taught") or await asyncio.to_thread(lambda: spec.taught_format)
     found["format"] = spec.format or found["taught"]
     return replace(Abilities(), **found)
-
-
-async def shown_format(url: str, access: EngineAccess) -> str:
-    """The format that a running llama-server's template teaches; "" if it shows none within two seconds."""
-    found = await _settle(props, Asker(url, "", access), SHOWN_SECONDS)
-    return str((found or {}).get("taught", ""))
 
 
 async def _settle(question: Question, asker: Asker, deadline_s: float) -> Found | None:

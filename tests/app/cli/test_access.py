@@ -59,17 +59,6 @@ def test_keys_and_operators_can_be_made_before_the_first_start(tmp_path: Path, c
         assert {event.actor for event in reader.events()} == {"admin"}
 
 
-async def test_a_running_gateway_takes_them_at_once(tmp_path: Path, capsys: Any) -> None:
-    async with house(tmp_path) as home:
-        assert await command(home, "key", "add", "porch", "--concurrency", "2") == 0
-        key = {"authorization": f"Bearer {capsys.readouterr().out.strip()}"}
-        assert (await home.ask(headers=key)).status == 200
-        assert await command(home, "key", "list") == 0
-        assert "porch" in capsys.readouterr().out
-        assert await command(home, "key", "revoke", "porch") == 0
-        assert (await home.ask(headers=key)).status == 401
-
-
 async def test_a_spent_budget_is_raised_and_the_key_stays(tmp_path: Path, capsys: Any) -> None:
     """What was used is not forgotten; 0 takes a limit away, and what is not named stays."""
     async with house(tmp_path) as home:
@@ -78,13 +67,17 @@ async def test_a_spent_budget_is_raised_and_the_key_stays(tmp_path: Path, capsys
         assert [(await home.ask(headers=key)).status for _ in range(2)] == [200, 429]
         assert await command(home, "key", "limit", "porch", "--budget", "1000") == 0
         assert "rpm 50" in (told := capsys.readouterr().out)
-        assert "budget 1,000" in told
+        assert "budget 1000" in told
         assert (await home.ask(headers=key)).status == 200
         assert await command(home, "key", "limit", "porch", "--rpm", "0", "--json") == 0
         said = json.loads(capsys.readouterr().out)
         assert (said["limits"]["rpm"], said["limits"]["budget"]) == (None, 1000)
         assert said["used"]["total"] > 1
         assert await command(home, "key", "limit", "nobody", "--rpm", "1") == 1
+        assert await command(home, "key", "list") == 0
+        assert "porch" in capsys.readouterr().out
+        assert await command(home, "key", "revoke", "porch") == 0
+        assert (await home.ask(headers=key)).status == 401
 
 
 async def test_an_operators_own_token_is_used_and_stands_in_the_audit(

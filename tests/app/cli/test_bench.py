@@ -34,19 +34,15 @@ async def test_two_engines_are_timed_every_way(tmp_path: Path, capsys: pytest.Ca
     """A whole reply has no decode rate and no early content."""
     engines = ("--engine", "annie-nano", "--engine", "annie-nano-bf16")
     args = ("--matrix", *engines, "--config", settings(tmp_path))
-    assert await bench(*args, *QUICK, "--out", str(tmp_path / "out"), "--json") == 0
+    assert await bench(*args, *QUICK, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     rows = {(r["engine"], r["thinking"], r["stream"]): r for r in told["rows"]}
     assert len(rows) == 8 and {name for name, *_ in rows} == {"annie-nano", "annie-nano-bf16"}
-    for (_, thinking, _), row in rows.items():
+    for (_, thinking, stream), row in rows.items():
         assert (row["n"], row["failed"], row["length"]) == (2, 0, 60)
         assert 0 < row["ttft_median"] <= row["ttft_p95"]
         assert row["thought"] == (2 if thinking else 0)
-    assert all(rows[name, t, False]["decode_median"] is None for name, t, stream in rows if not stream)
-    lines = (tmp_path / "out" / "samples.jsonl").read_text("utf-8").splitlines()
-    assert len(lines) == 16  # warm-ups are not there
+        assert stream or row["decode_median"] is None
 
-    assert await bench(*args, *QUICK, "--out", str(tmp_path / "out")) == 0  # asks nothing, tells the same
-    shown = capsys.readouterr().out
-    assert "annie-nano-bf16" in shown and "on, 2 thought" in shown and "which is no TTFT" in shown
-    assert len((tmp_path / "out" / "samples.jsonl").read_text("utf-8").splitlines()) == 16
+    assert await bench("--config", settings(tmp_path), *QUICK) == 0
+    assert "annie-nano " in capsys.readouterr().out

@@ -11,6 +11,8 @@ import pytest
 import structlog
 
 from app.__main__ import main
+from app.registry.registry import Registry
+from tests.app.api.nanos import MODELS
 from tests.app.cli.test_serve import write
 
 
@@ -40,6 +42,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "an open address without keys": ({"listen": "0.0.0.0:0"}, "gateway.listen: without an API key only a loopback address is served"),
     "an open address with an empty file of keys": ({"listen": "[::]:0", "api_keys_file": "file"}, "gateway.listen: without an API key"),
     "a state folder that is a file": ({"state": "file"}, "gateway.state: "),
+    "a state folder of another gateway": ({"state": "used"}, "used/registry.db: another gateway uses this state folder"),
     "a state folder that others write to": ({"state": "shared"}, "shared: others may write to it (mode 777); run: chmod 700 "),
 }  # fmt: skip
 
@@ -55,16 +58,24 @@ def test_what_cannot_be_served_is_one_line_and_code_78(
         (tmp_path / file).chmod(0o600)
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
-    path = write(
-        tmp_path,
-        "http://127.0.0.1:9",
-        **{key: value.replace("TAKEN", taken) for key, value in gateway.items()},
-    )
-    assert main(["serve", "--config", str(path)]) == 78
+    (tmp_path / "used").mkdir(mode=0o700)
+    settings = {key: value.replace("TAKEN", taken) for key, value in gateway.items()}
+    path = write(tmp_path, "http://127.0.0.1:9", **settings)
+    with Registry(tmp_path / "used" / "registry.db"):
+        assert main(["serve", "--config", str(path)]) == 78
     out, err = capfd.readouterr()
     assert out == ""
     assert err.startswith("manners serve: ") and err.count("\n") == 1
     assert expected.replace("TAKEN", taken) in err
+
+
+def test_the_port_of_a_model_is_named_by_its_flag(
+    taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    port = taken.rpartition(":")[2]
+    assert main(["serve", str(MODELS / "annie-nano-q4_k_m/annie-nano-q4_k_m.gguf"), "--port", port]) == 78
+    assert f"--port: cannot listen on {taken}" in capfd.readouterr().err
 
 
 def test_a_command_imports_what_it_needs_alone() -> None:
@@ -75,12 +86,15 @@ def test_a_command_imports_what_it_needs_alone() -> None:
     assert told.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("argv", [["doctor", "--json"], ["--help"]], ids=" ".join)
-def test_a_command_whose_reader_has_gone_ends_as_sigpipe_ends_it_and_says_nothing(argv: list[str]) -> None:
+def test_a_command_whose_reader_has_gone_ends_as_sigpipe_ends_it_and_says_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "app", *argv], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120
+        [sys.executable, "-m", "app", "doctor", "--json"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")

@@ -87,7 +87,7 @@ def test_facts_can_be_saved_and_say_the_same_again(
     assert printed_json(capsys) == first
 
 
-def test_the_table_groups_marks_and_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_table_marks_and_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     facts = json.loads(Path(HEALTHY).read_text("utf-8"))
     facts["host"]["swaps"] = [{"name": "/swap.img", "size": 17179869184}]
     facts["host"]["toolkit"] = "1.17.8"
@@ -95,14 +95,9 @@ def test_the_table_groups_marks_and_counts(capsys: pytest.CaptureFixture[str], t
     path.write_text(json.dumps(facts), "utf-8")
     assert main(["doctor", "--evidence", str(path)]) == 1
     out = capsys.readouterr().out
-    assert "host · aarch64 · NVIDIA GB10 · 115.3 of 121.6 GiB free" in out
-    assert "spark-nvfp4 · vllm · docker" in out and "configuration · /home/annie/manners.toml" in out
-    lines = [line.split() for line in out.splitlines()]
-    assert ["!", "host.swap", "/swap.img", "(16", "GiB):"] in [words[:5] for words in lines]
-    assert ["✗", "host.toolkit", "1.17.8:"] in [words[:3] for words in lines]
-    assert "→ sudo swapoff -a" in out and re.search(r"1 wrong, 1 to mind, \d+ ok", out)
-    assert main(["doctor", "--evidence", str(path), "--problems"]) == 1
-    assert "host.docker" not in capsys.readouterr().out
+    assert re.search(r"! +host +host\.swap +/swap\.img \(16 GiB\):", out)
+    assert re.search(r"✗ +host +host\.toolkit +1\.17\.8:", out)
+    assert "→ sudo swapoff -a" in out and re.search(r"1 fail, 0 unknown, 1 warn, \d+ ok;", out)
 
 
 def test_facts_with_an_unknown_key_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +108,5 @@ def test_facts_with_an_unknown_key_are_one_line(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_weak_key_is_named_by_what_is_wrong_with_it_and_never_shown() -> None:
-    assert doctor.weak(("changeme",)) == (
-        "one key is a default that everybody knows", "one key is shorter than 16 characters",
-    )  # fmt: skip
+    assert doctor.weak(("changeme",)) == ("one key is shorter than 16 characters",)
     assert doctor.weak(("sk-0123456789abcdef",)) == ()

@@ -3,14 +3,13 @@
 import argparse
 import json
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from app.__main__ import _parser
 from app.cli import gate_engines
-from app.cli.gate_engines import configured, make_job, short_words, special_tokens
+from app.cli.gate_engines import configured, make_job, special_tokens
 from app.config.config import load
 from app.engines.identity import describe
 from deploy.engine.engine import EngineState, Phase
@@ -28,17 +27,8 @@ ANNIE = MODELS / "annie-nano-q4_k_m"
 
 def flags(candidate: str, baseline: str, *more: str) -> argparse.Namespace:
     """Of a gate run over the nano models' suite, by default with its policy."""
-    words = [
-        "--suite",
-        "annie-nano",
-        "--policy",
-        "annie-nano",
-        "--candidate",
-        candidate,
-        "--baseline",
-        baseline,
-    ]
-    return _parser().parse_args(["gate", "run", *words, *more])
+    words = f"gate run --suite annie-nano --policy annie-nano --candidate {candidate} --baseline {baseline}"
+    return _parser().parse_args([*words.split(), *more])
 
 
 def conversation(said: str) -> str:
@@ -84,16 +74,6 @@ def test_folders_beside_an_engine_s_artefact_are_known() -> None:
     assert artefact.load(ANNIE.parent / "annie-nano-nvfp4-hf").root in known
 
 
-def test_a_short_run_says_what_it_is_good_for() -> None:
-    """And a whole one says nothing of it."""
-    said = short_words(replace(JOB, policy=replace(JOB.policy, draw={"leak": 60})))
-    assert said.startswith(
-        f"a short run: {len(JOB.suite.cases)} prompts, as policy {JOB.policy.name} draws them."
-    )
-    assert "mismatch_policy" in said
-    assert short_words(JOB) == ""
-
-
 @pytest.mark.slow
 async def test_a_short_policy_asks_what_it_draws_of_the_whole_suite(tmp_path: Path) -> None:
     """The suite stays the one in force, so that the policy alone tells the report from a whole one's."""
@@ -124,7 +104,7 @@ async def test_a_folder_that_was_changed_is_not_judged(tmp_path: Path) -> None:
     )
     async with AsyncExitStack() as stack:
         with pytest.raises(ManifestError, match="changed"):
-            await make_job(load(tmp_path / "c.toml"), flags("a", "a", "--control", "stranger=a"), stack)
+            await make_job(load(tmp_path / "c.toml"), flags("a", "a"), stack)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +119,7 @@ async def test_a_comparison_that_no_promotion_accepts_is_refused_before_an_engin
     candidate: str, baseline: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate_engines, "started", lambda *_, **__: pytest.fail("an engine was started"))
-    asked = flags(candidate, baseline, "--control", "stranger=stranger-nano")
+    asked = flags(candidate, baseline)
     async with AsyncExitStack() as stack:
         with pytest.raises(ManifestError, match=told):
             await make_job(load(None), asked, stack)

@@ -3,14 +3,13 @@
 import asyncio
 import json
 import re
-import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
 
@@ -62,14 +61,9 @@ def report(running: Stage, tmp_path: Path, candidate: str = "large") -> list[str
     return ["--report", str(path)]
 
 
-LIVE = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
-
-
 def live(test: Any) -> Any:
     """It needs the gateway and its engines."""
-    for mark in LIVE:
-        test = mark(test)
-    return test
+    return pytest.mark.engine(pytest.mark.asyncio(loop_scope="module")(test))
 
 
 # ------------------------------------------------------------------------- on one gateway, unchanged
@@ -157,11 +151,6 @@ async def test_a_revoked_report_promotes_nothing(running: Stage, tmp_path: Path,
     assert "the engine sha256:" in capsys.readouterr().out
 
 
-@live
-async def test_a_wrong_token_ends_with_77(running: Stage, tmp_path: Path, capsys: Any) -> None:
-    assert await command(running, tmp_path, "status", token="somebody-else's") == 77
-
-
 # ----------------------------------------------------------------------- a gateway that is changed
 
 
@@ -171,9 +160,9 @@ async def test_a_promotion_is_followed_to_its_end_and_rolled_back(tmp_path: Path
     async with stage(tmp_path / "state") as running:
         assert await command(running, tmp_path, "promote", "annie", "large", *report(running, tmp_path)) == 0
         shown = capsys.readouterr().out
-        phases = re.findall(r"^  ✓ (\w+) +\d+\.\d\d s$", shown, re.M)
-        assert phases == list(PATHS[OperationKind.PROMOTE][1:-1])
-        assert re.search(r"^✓ succeeded in [\d.]+ s: annie is served by large$", shown, re.M)
+        phases = re.findall(r"^ +\d+\.\d\d s  (\w+)$", shown, re.M)
+        assert phases == list(PATHS[OperationKind.PROMOTE][1:])
+        assert shown.endswith("\nannie is served by large\n")
         assert await command(running, tmp_path, "rollback", "annie", "--json") == 0
         assert json.loads(capsys.readouterr().out)["result"] == {"live": "small"}
         assert await command(running, tmp_path, "status") == 0
@@ -197,13 +186,11 @@ async def test_a_promotion_that_goes_wrong_ends_with_1_and_says_why(
     async with stage(tmp_path / "state") as running:
         assert await command(running, tmp_path, "promote", "annie", "large", *report(running, tmp_path)) == 1
         shown = capsys.readouterr().out
-        assert "✗ bake_leak: leak in 5 of 6 replies" in shown
-        assert re.search(r"^  ✗ baking +[\d.]+ s$", shown, re.M)
-        assert re.search(r"^  ↶ rolling back +[\d.]+ s$", shown, re.M)
+        assert re.search(r"s  baking\n +✗  bake_leak: leak in 5 of 6 replies\n.* s  rolling back\n", shown)
         assert await command(running, tmp_path, "audit") == 0
         told = capsys.readouterr().out
         assert told.count("bake_leak: leak in 5 of 6 replies") == 1 and "route done" in told
-        assert re.search(r"^✗ rolled back after [\d.]+ s: bake_leak: ", shown, re.M)
+        assert "\nrolled back: bake_leak: " in shown
 
 
 def test_no_token_ends_with_78(tmp_path: Path, capsys: Any) -> None:
@@ -214,62 +201,48 @@ def test_no_token_ends_with_78(tmp_path: Path, capsys: Any) -> None:
 # -------------------------------------------------------------------------- a stream that breaks
 
 
-@contextmanager
-def breaking(*streams: bytes) -> Iterator[tuple[GatewayClient, list[str]]]:
-    """A server that gives these streams one after the other, each cut off at its end, and then only empty ones."""
-    asked: list[str] = []
-    left = list(streams)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            asked.append(self.headers["Last-Event-ID"])
-            part = left.pop(0) if left else b""
-            self.send_response(200)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            if part:
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-            self.close_connection = True  # in the midst of the reply: its last chunk never comes
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield GatewayClient(f"http://127.0.0.1:{server.server_port}", TOKEN), asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+STEP = b'data: {"seq": %d}\n\n'
+DONE = b'data: {"done": true}\n\n'
 
 
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause before another attempt."""
-    monkeypatch.setattr(gateway_client, "RECONNECT_PAUSES", (0.0, 0.0))
+class Broken(httpx2.BaseTransport):
+    """Gives these streams one after the other, each cut off at its end, and then only empty ones."""
+
+    def __init__(self, *streams: bytes) -> None:
+        self.asked: list[str] = []
+        self._left = list(streams)
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append(request.headers["Last-Event-ID"])
+        return httpx2.Response(200, stream=Cut(self._left.pop(0) if self._left else b""))
 
 
-STEP = b'id: %d\nevent: step\ndata: {"seq": %d}\n\n'
-DONE = b'id: 9\nevent: done\ndata: {"done": true}\n\n'
+class Cut(httpx2.SyncByteStream):
+    def __init__(self, part: bytes) -> None:
+        self._part = part
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._part
+        raise httpx2.ReadError("cut")
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_stream_that_breaks_is_taken_up_behind_the_last_event() -> None:
-    with breaking(STEP % (4, 4) + STEP % (5, 5) + b"id: 6\nevent: st", STEP % (6, 6) + DONE) as (
-        client,
-        asked,
-    ):
-        assert [data.get("seq") for _, data in client.follow("op")] == [4, 5, 6, None]
-    assert asked == ["0", "5"]
-
-
-@pytest.mark.usefixtures("hasty")
-def test_a_stream_that_only_breaks_is_given_up() -> None:
-    cannot = pytest.raises(GatewayError, match="the events of op cannot be followed")
-    with breaking(STEP % (4, 4), b": alive\n\n") as (client, asked), cannot:
-        list(client.follow("op"))
-    assert len(asked) == 3
+@pytest.mark.parametrize(
+    ("streams", "seen", "asked"),
+    [
+        ((STEP % 4 + STEP % 5 + b"da", STEP % 6 + DONE), [4, 5, 6, None], ["0", "5"]),
+        ((STEP % 4, b": alive\n\n"), [4], ["0", "4", "4"]),
+    ],
+    ids=["taken up behind the last event", "given up"],
+)
+def test_a_stream_that_breaks(
+    streams: tuple[bytes, ...], seen: list[int | None], asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_client, "RECONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(gateway_client, "RECONNECTS", 2)
+    server, found = Broken(*streams), []
+    client = GatewayClient("http://localhost", TOKEN, transport=server)
+    given_up = pytest.raises(GatewayError, match="the events of op cannot be followed")
+    with nullcontext() if None in seen else given_up:
+        for event in client.follow("op"):
+            found.append(event.get("seq"))
+    assert (found, server.asked) == (seen, asked)
