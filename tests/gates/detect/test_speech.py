@@ -1,20 +1,17 @@
 """What each detector finds and where, and what no text may do to it; how a reply sounds."""
 
-from unittest.mock import patch
-
 import emoji
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.detect import markdown
 from gates.detect.answers import find_wrong_answer
 from gates.detect.detection import LONGEST_EXCERPT, detection, normalize
 from gates.detect.everyday import find_refusal
 from gates.detect.leak import find_leaks
 from gates.detect.live import find_violations
 from gates.detect.loop import find_loops
-from gates.detect.markdown import SYMBOLS, find_markdown
+from gates.detect.markdown import find_markdown
 from gates.detect.numbers import numbers
 from gates.detect.script import find_wrong_script
 from gates.detect.speakable import find_too_long, find_unspeakable, spoken_seconds
@@ -98,31 +95,20 @@ def test_no_text_that_an_engine_may_send_breaks_a_detector(text: str) -> None:
     [
         ("The **big** and *small* one", ["**big**", "*small*"]),
         ("a **b** **c** d", ["**b**", "**c**"]),
-        ("***x***", ["***x***", "**x**"]),
+        ("***x***", ["***x***"]),
         ("see [here](http://a.b) and ![i](j).", ["[here](http://a.b)", "![i](j)"]),
         ("Yes.\r\n\r\n- a\r\n- b", ["- a\r\n- b"]),
         ("ಹೌದು **ಸರಿ** 🙏", ["**ಸರಿ**", "🙏"]),
         ("use `a` or ``b``", ["`a`", "``b``"]),
-        ("x [y][1] z\n\n[1]: http://a.b", ["[y]", "http://a.b"]),
+        ("x [y][1] z\n\n[1]: http://a.b", ["[1]: http://a.b"]),
     ],
 )
 def test_a_span_is_the_mark_with_what_it_marks(text: str, spans: list[str]) -> None:
     assert [text[finding.start : finding.end] for finding in find_markdown(text)] == spans
 
 
-MARKUP = st.text(alphabet="ab1 -+*_`~<>#|[](){}$\\&;:.!\n\r\t=•@/w–😊ಅ", max_size=40)
-
-
-@given(MARKUP)
-def test_the_cheap_look_never_hides_a_finding(text: str) -> None:
-    with patch.object(markdown, "is_plain", lambda text: False):
-        found = find_markdown(text)
-    assert find_markdown(text) == found
-
-
-def test_every_emoji_there_is_passes_the_cheap_look() -> None:
-    missed = [picture for picture in emoji.EMOJI_DATA if not SYMBOLS.search(picture)]
-    assert not missed
+def test_every_emoji_there_is_is_found() -> None:
+    assert [one for one in emoji.EMOJI_DATA if one not in "©®™ℹ" and not find_markdown(one)] == []
 
 
 LOOP_WORDS = st.lists(
