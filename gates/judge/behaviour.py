@@ -9,10 +9,10 @@ from gates.judge.context import (
     OutcomeCounts,
     SettledVerdict,
     count_outcomes,
+    if_asked,
     settle,
-    was_asked,
 )
-from gates.judge.curves import floor_words, rate_words, zero_words
+from gates.judge.curves import rate_words, zero_words
 from gates.judge.formatting import interval_method, join_names, outcome_wording, percent, plural
 from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import FloorRule, GateRules, RateRule, ZeroRule
@@ -25,16 +25,13 @@ Results = Mapping[str, CaseState]
 def judge_floor(context: JudgingContext, name: str, gate: GateRules, floor: FloorRule) -> GateResult:
     """The floor rule: at least `least` named cases must be right. The interval is shown and does not decide."""
     named = _named_states(context, name)
-    found = count_outcomes(named.values())
-    found += OutcomeCounts(missing=max(0, floor.of - found.n))
+    found = _count(named, floor.of)
 
     def judged(good: int) -> Verdict:
         return Verdict.PASS if good >= floor.least else Verdict.FAIL
 
     # The limit on lost answers is not applied to so few cases; whether they could decide is.
-    settled = settle(
-        lambda _: judged(found.ok + found.open), lambda _: judged(found.ok), found, None, max_lost=1.0
-    )
+    settled = settle(judged, ((found.ok + found.open,), ()), ((found.ok,), ()), found, None, max_lost=1.0)
     seen, confidence = found.ok + found.bad, context.policy.confidence
     low = clopper_pearson_lower(found.ok, seen, confidence) if seen else None
     interval = Interval(low, None, confidence, "Clopper-Pearson") if seen else None
@@ -43,13 +40,19 @@ def judge_floor(context: JudgingContext, name: str, gate: GateRules, floor: Floo
     sentence = settled.sentence(said, "", "", limit, gate.tier, cases=_bad_cases(named))
     return GateResult(
         name, "floor", gate.tier, settled.verdict, seen, found.bad, found.ok / seen if seen else None, interval,
-        floor.least / floor.of, "share", sentence, curve_words=floor_words(name, floor),
+        floor.least / floor.of, "share", sentence,
     )  # fmt: skip
 
 
 def _named_states(context: JudgingContext, name: str) -> Results:
     named = {case.id for case in context.measurements.suite.of(name, 1) if name in case.named}
     return {case: state for case, state in context.states("candidate", name, 1).items() if case in named}
+
+
+def _count(states: Results, least: int) -> OutcomeCounts:
+    """Cases by outcome; of fewer than the policy asks for, the others are missing."""
+    found = count_outcomes(states.values())
+    return found + OutcomeCounts(missing=max(0, least - found.n))
 
 
 def _lost_clause(seen: OutcomeCounts) -> str:
@@ -74,27 +77,18 @@ def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRu
     named = {
         case: state for case, state in _named_states(context, name).items() if case in one or case in two
     }
-    first = count_outcomes(one.values())
-    first += OutcomeCounts(missing=max(0, rule.first - first.n))
-    second = count_outcomes(two.values()) if rule.second else OutcomeCounts()
-    second += OutcomeCounts(missing=max(0, rule.second - second.n))
-    plan = ZeroPlan(first.n, second.n, len(named))
-    more = second if was_asked(second) else None
-    among = count_outcomes(named.values())
-
-    def best(late: bool) -> Verdict:
-        return plan.judge(first.bad, among.bad, second.bad if late else None)
-
-    def worst(late: bool) -> Verdict:
-        unsure = second.bad + second.open if late else None
-        return plan.judge(first.bad + first.open, among.bad + among.open, unsure)
-
-    settled = settle(best, worst, first, more, context.policy.run.max_lost)
+    first, second = _count(one, rule.first), _count(two if rule.second else {}, rule.second)
+    plan, among, more = (
+        ZeroPlan(first.n, second.n, len(named)),
+        count_outcomes(named.values()),
+        if_asked(second),
+    )
+    best = (first.bad, among.bad), (second.bad,)
+    worst = (first.bad + first.open, among.bad + among.open), (second.bad + second.open,)
+    settled = settle(plan.judge, best, worst, first, more, context.policy.run.max_lost)
     seen = first + more if more else first
-    n, interval = seen.ok + seen.bad, _zero_interval(context, plan, first, more, settled)
-    worst_named = sum(state == "bad" for state in named.values())
-    where = f", {worst_named} of them named" if worst_named and settled.verdict is Verdict.FAIL else ""
-    sure = ""
+    n, interval, sure = seen.ok + seen.bad, _zero_interval(context, plan, first, more, settled), ""
+    where = f", {among.bad} of them named" if among.bad and settled.verdict is Verdict.FAIL else ""
     if settled.verdict is Verdict.PASS and interval and interval.high is not None:
         sure = f"{percent(context.policy.confidence)} confidence: below {percent(interval.high, 'up')}"
     sentence = settled.sentence(
@@ -116,15 +110,14 @@ def _zero_interval(
     settled: SettledVerdict,
 ) -> Interval | None:
     """The upper bound after a pass; the lower bound after a failure in a stage that was completed."""
-    confidence = context.policy.confidence
+    confidence, how = context.policy.confidence, "Clopper-Pearson"
     if settled.verdict is Verdict.PASS:
-        late, unsure = None if more is None else more.bad + more.open, first.bad + first.open
-        how = "Clopper-Pearson, by stages" if unsure else "Clopper-Pearson"
-        return Interval(0.0, plan.upper(unsure, late, confidence), confidence, how)
-    if settled.verdict is Verdict.FAIL and not first.open:
+        late, unsure = more.bad + more.open if more else None, first.bad + first.open
         return Interval(
-            clopper_pearson_lower(first.bad, first.n, confidence), None, confidence, "Clopper-Pearson"
+            0.0, plan.upper(unsure, late, confidence), confidence, f"{how}, by stages" if unsure else how
         )
+    if settled.verdict is Verdict.FAIL and not first.open:
+        return Interval(clopper_pearson_lower(first.bad, first.n, confidence), None, confidence, how)
     return None
 
 
@@ -161,23 +154,14 @@ def _rate_in_sequence(context: JudgingContext, name: str, rule: RateRule) -> _Ra
 
 
 def _rate_by_stages(context: JudgingContext, name: str, rule: RateRule) -> _Rate:
-    first, second = (count_outcomes(context.states("candidate", name, stage).values()) for stage in (1, 2))
-    first += OutcomeCounts(missing=max(0, rule.n - first.n))
-    second = second if rule.n_max > rule.n else OutcomeCounts()
-    level = context.policy.level(rule.n, rule.n_max)
+    one, two = (context.states("candidate", name, stage) for stage in (1, 2))
+    first, second = _count(one, rule.n), _count(two if rule.n_max > rule.n else {}, 0)
+    level, more = context.policy.level(rule.n, rule.n_max), if_asked(second)
     plan = RatePlan(first.n, rule.least, second.n, level)
-    more = second if was_asked(second) else None
-
-    def best(late: bool) -> Verdict:
-        return plan.judge(first.ok + first.open, second.ok + second.open if late else None)
-
-    def worst(late: bool) -> Verdict:
-        return plan.judge(first.ok, second.ok if late else None)
-
-    settled = settle(best, worst, first, more, context.policy.run.max_lost)
+    best, worst = ((first.ok + first.open,), (second.ok + second.open,)), ((first.ok,), (second.ok,))
+    settled = settle(plan.judge, best, worst, first, more, context.policy.run.max_lost)
     # If stage 1 decided, only stage 1 is reported: the extension was asked for another gate.
-    decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
-    seen = first + more if more and not decided else first
+    seen = first + more if more and not settled.early else first
     share = seen.ok / (seen.ok + seen.bad) if seen.ok + seen.bad else None
     until = plural(second.n, "more prompt")
     return settled, seen, share, _rate_interval(context, level, seen), rate_words(name, plan), until

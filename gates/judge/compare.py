@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from gates.contracts.verdict import ControlResult, Flip, GateResult, Interval, Verdict
-from gates.judge.context import CaseState, JudgingContext, OutcomeCounts, SettledVerdict, settle
+from gates.judge.context import CaseState, JudgingContext, OutcomeCounts, SettledVerdict, if_asked, settle
 from gates.judge.curves import compare_words
 from gates.judge.formatting import interval_method, percent, plural, points
 from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
 from gates.stats.compare import ComparePlan, fails, tango_lower, tango_upper
 from gates.stats.sequential import Unit
-
-_MORE_FLIPS = 2.0  # times the rate of the baseline against itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: Com
     )
     return GateResult(
         name, "compare", gate.tier, settled.verdict, seen.known, seen.lost, loss, bound, rule.margin, "share", sentence,
-        settled.extend, (), words, seen.flips, _alarms(context, name, seen, bound),
+        settled.extend, (), words, seen.flips,
     )  # fmt: skip
 
 
@@ -102,33 +100,22 @@ def _compare_in_sequence(context: JudgingContext, name: str, rule: CompareRule) 
 
 
 def _compare_by_stages(context: JudgingContext, name: str, rule: CompareRule) -> _Compared:
-    first, second = _stage(context, name, 1), _stage(context, name, 2)
+    first, second = (
+        count_pairs(context.states("candidate", name, stage), context.states("baseline", name, stage))
+        for stage in (1, 2)
+    )
     short = max(0, rule.n - first.count.n)
     first += PairCounts(OutcomeCounts(missing=short), 0, 0, short, short, ())
-    extended = rule.n_max > rule.n and second.count.n > second.count.missing
     more = second.count.n if rule.n_max > rule.n else 0
-    level = context.policy.level(rule.n, rule.n_max)
-    plan = ComparePlan(first.count.n, rule.margin, more, level)
-
-    def best(late: bool) -> Verdict:
-        won, late_won = first.won + first.could_win, second.won + second.could_win
-        return plan.judge(first.lost, won, second.lost if late else None, late_won if late else None)
-
-    def worst(late: bool) -> Verdict:
-        lost, late_lost = first.lost + first.could_lose, second.lost + second.could_lose
-        return plan.judge(lost, first.won, late_lost if late else None, second.won if late else None)
-
-    late = second.count if extended else None
-    settled = settle(best, worst, first.count, late, context.policy.run.max_lost)
-    decided = worst(False) is Verdict.PASS or best(False) is Verdict.FAIL
-    seen = first + second if extended and not decided else first
+    plan = ComparePlan(first.count.n, rule.margin, more, context.policy.level(rule.n, rule.n_max))
+    best = (first.lost, first.won + first.could_win), (second.lost, second.won + second.could_win)
+    worst = (first.lost + first.could_lose, first.won), (second.lost + second.could_lose, second.won)
+    late = if_asked(second.count) if more else None
+    settled = settle(plan.judge, best, worst, first.count, late, context.policy.run.max_lost)
+    seen = first + second if late and not settled.early else first
     loss = (seen.lost - seen.won) / seen.known if seen.known else None
     until = plural(more, "more prompt")
     return settled, seen, loss, _interval(context, rule, seen), compare_words(plan), until
-
-
-def _stage(context: JudgingContext, name: str, stage: int) -> PairCounts:
-    return count_pairs(context.states("candidate", name, stage), context.states("baseline", name, stage))
 
 
 def _require_usable_baseline(context: JudgingContext, name: str, settled: SettledVerdict) -> SettledVerdict:
@@ -169,19 +156,6 @@ def _at_most_worse(high: float) -> str:
     return f"at most {points(high, 'up')} points worse" if high > 0 else "not worse"
 
 
-def _alarms(context: JudgingContext, name: str, seen: PairCounts, bound: Interval | None) -> tuple[str, ...]:
-    """Observations that do not decide and deserve a look."""
-    alarms = []
-    if bound and (bound.low or 0.0) > 0.0:
-        alarms.append(f"{seen.lost} lost and {seen.won} won is unlikely to be chance")
-    noise, rate = _self_comparison(context, name), seen.count.bad / seen.known if seen.known else 0.0
-    # Without any flip there is no rate to double, so at least one flip is assumed.
-    if noise.known and rate > _MORE_FLIPS * max(1, noise.count.bad) / noise.known:
-        own = percent(noise.count.bad / noise.known)
-        alarms.append(f"{percent(rate)} of prompts flipped; of the baseline asked twice, {own}")
-    return tuple(alarms)
-
-
 # --------------------------------------------------------------------------------------------- A/A
 
 
@@ -195,18 +169,19 @@ def _self_comparison(context: JudgingContext, name: str) -> PairCounts:
 def noise_problem(context: JudgingContext, name: str) -> str:
     """Why the A/A run makes a gate's comparison unusable; "" if it does not."""
     same, noise = context.policy.same, _self_comparison(context, name)
-    asked, lost = noise.known + noise.count.lost, noise.count.lost
+    asked, lost = noise.count.n, noise.count.open
     if asked < same.n:
         return f"A/A has {asked} prompts of {name}, and needs {same.n}"
     if lost > context.policy.run.max_lost * asked:
         return f"A/A lost {lost} of {asked} answers of {name}: no reply came, or no ruling on it"
-    flips = (noise.count.bad + lost) / asked
+    flips, rule = (noise.count.bad + lost) / asked, context.policy.gates[name].compare
     if flips > same.max_flips:
         return (
             f"the baseline disagrees with itself on {percent(flips)} of {name} prompts "
             f"(limit: {percent(same.max_flips)}); more prompts help, a wider margin does not"
         )
-    return ""
+    loses = rule and fails(noise.lost, noise.won, noise.known, rule.margin, context.policy.confidence)
+    return f"it lost to itself on {name}" if loses else ""
 
 
 def judge_self_comparison(context: JudgingContext) -> ControlResult | None:
@@ -215,23 +190,10 @@ def judge_self_comparison(context: JudgingContext) -> ControlResult | None:
     names = [name for name, gate in gates if gate.compare and gate.tier != "advisory"]
     if not names or not context.measurements.again:
         return None
-    troubles = [noise_problem(context, name) for name in names]
-    worse = [name for name in names if _loses_to_itself(context, name)]
-    said = [text for text in troubles if text] + [f"it lost to itself on {name}" for name in worse]
-    because = tuple(n for n, trouble in zip(names, troubles, strict=True) if trouble or n in worse)
-    if not because:
-        flips = ", ".join(f"{name} {_self_comparison(context, name).count.bad}" for name in names)
-        sentence = f"the baseline agrees with itself (flips: {flips})"
-    else:
-        sentence = "; ".join(said)
-    verdict = Verdict.FAIL if because else Verdict.PASS
-    return ControlResult(SELF_COMPARISON, Verdict.PASS, verdict, because, f"{SELF_COMPARISON}: {sentence}")
-
-
-def _loses_to_itself(context: JudgingContext, name: str) -> bool:
-    noise, gate = _self_comparison(context, name), context.policy.gates[name]
-    return bool(
-        gate.compare
-        and noise.known
-        and fails(noise.lost, noise.won, noise.known, gate.compare.margin, context.policy.confidence)
+    troubles = {name: trouble for name in names if (trouble := noise_problem(context, name))}
+    flips = ", ".join(f"{name} {_self_comparison(context, name).count.bad}" for name in names)
+    said = "; ".join(troubles.values()) or f"the baseline agrees with itself (flips: {flips})"
+    verdict = Verdict.FAIL if troubles else Verdict.PASS
+    return ControlResult(
+        SELF_COMPARISON, Verdict.PASS, verdict, tuple(troubles), f"{SELF_COMPARISON}: {said}"
     )

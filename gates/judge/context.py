@@ -48,19 +48,22 @@ def count_outcomes(found: Iterable[CaseState]) -> OutcomeCounts:
     return OutcomeCounts(*(listed.count(state) for state in ("ok", "bad", "lost", "missing")))
 
 
-def was_asked(second: OutcomeCounts) -> bool:
-    """Whether any case of the second stage was asked."""
-    return second.n > second.missing
+def if_asked(second: OutcomeCounts) -> OutcomeCounts | None:
+    """The second stage; None if none of its cases was asked."""
+    return second if second.n > second.missing else None
 
 
 @dataclass(frozen=True, slots=True)
 class SettledVerdict:
-    """A verdict; `extend` requests the second stage; `why` is the reason of an inconclusive one, `after` what a sequential one took."""
+    """A verdict; `extend` requests the second stage; `why` is the reason of an inconclusive one, `after` what a sequential one took.
+    `early`: the first stage alone decided.
+    """
 
     verdict: Verdict
     extend: bool = False
     why: str = ""
     after: str = ""
+    early: bool = False
 
     def sentence(
         self, said: str, numbers: str, sure: str, limit: str, tier: Tier, *, cases: str = "", until: str = ""
@@ -68,47 +71,50 @@ class SettledVerdict:
         """A rule in words: what was found, its numbers, the bound of which one is `sure` (unless answers are missing), the limit, the
         bad cases, and why or until when it is undecided.
         """
-        inside, end = (
-            "; ".join(filter(None, (numbers, "" if self.why else sure, limit))),
-            self.why or self.after,
-        )
+        inside = "; ".join(filter(None, (numbers, "" if self.why else sure, limit)))
+        end = self.why or self.after
         if self.extend:  # an extension is asked only for rules that decide (`gates.judge.decide`)
-            end = (
-                "undecided: advisory, so nothing more is asked"
-                if tier == "advisory"
-                else f"undecided until {until}"
-            )
+            end = "undecided: advisory, so nothing more is asked"
+            if tier != "advisory":
+                end = f"undecided until {until}"
         return f"{said} ({inside}){cases}" + (f"; {end}" if end else "")
 
 
+Stages = tuple[tuple[int, ...], tuple[int, ...]]
+"""What a plan judges of the first stage, and of the second."""
+
+
 def settle(
-    best: Callable[[bool], Verdict],
-    worst: Callable[[bool], Verdict],
+    judge: Callable[..., Verdict],
+    best: Stages,
+    worst: Stages,
     first: OutcomeCounts,
     second: OutcomeCounts | None,
     max_lost: float,
 ) -> SettledVerdict:
-    """The verdict that holds whatever the unknown answers would have been. `best` and `worst` judge as if they had been good or bad,
-    with the second stage if called with True. `second` is None if it was not asked.
+    """The verdict that holds whatever the unknown answers would have been: `judge` takes them as good in `best` and as bad in `worst`.
+    `second` is None if it was not asked.
     """
-    more = second is not None
-    if best(more) is Verdict.FAIL:
-        return SettledVerdict(Verdict.FAIL)
-    seen, late = first + second if second else first, worst(more)
+    soon = judge(*worst[0])
+    early = soon is Verdict.PASS or judge(*best[0]) is Verdict.FAIL
+    most, least = (judge(*one, *two) if second else judge(*one) for one, two in (best, worst))
+    seen, extend = first + second if second else first, False
+    if most is Verdict.FAIL:
+        return SettledVerdict(Verdict.FAIL, early=early)
     if first.missing:
         why = f"{first.missing} of {first.n} have no result"
     elif seen.lost > max_lost * seen.n:
         share = percent(seen.lost / seen.n)
         why = f"{seen.lost} of {seen.n} answers were lost ({share}); limit: {percent(max_lost)}"
-    elif late is Verdict.PASS and (worst(False) is Verdict.PASS or not (second and second.missing)):
-        return SettledVerdict(Verdict.PASS)
-    elif second is not None and second.missing:
+    elif least is Verdict.PASS and (soon is Verdict.PASS or not (second and second.missing)):
+        return SettledVerdict(Verdict.PASS, early=early)
+    elif second and second.missing:
         why = f"{second.missing} of the {second.n} of the extension have no result"
-    elif late is Verdict.INCONCLUSIVE:
-        return SettledVerdict(Verdict.INCONCLUSIVE, extend=True)
+    elif extend := least is Verdict.INCONCLUSIVE:
+        why = ""
     else:
         why = f"{seen.lost} of {seen.n} answers were lost, and they could decide"
-    return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
+    return SettledVerdict(Verdict.INCONCLUSIVE, extend, why, early=early)
 
 
 ArmName = Literal["candidate", "baseline"]

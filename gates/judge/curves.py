@@ -1,27 +1,11 @@
 """How often a rule passes a model of a given quality, in one sentence. Pure, and exact."""
 
-from typing import Final
-
 from gates.judge.formatting import outcome_wording, percent, points
 from gates.policy.load import CHURN
-from gates.policy.policy import FloorRule
-from gates.stats.binomial import tail
 from gates.stats.compare import ComparePlan
 from gates.stats.plans import QuantilePlan, RatePlan, ZeroPlan
 
-_FLOORS: Final = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 _WEAK, _GOOD = 0.02, 0.001  # failure rates that the sentence of rule A names
-
-
-def floor_words(gate: str, floor: FloorRule) -> str:
-    """The floor rule alone: the best of some models that it passes in half of the runs at most."""
-    chances = {rate: tail(floor.least, floor.of, rate) for rate in _FLOORS}
-    weak = max((rate for rate, chance in chances.items() if chance <= 0.5), default=_FLOORS[0])
-    if floor.least == floor.of:
-        does = f"{outcome_wording(gate).bads} {percent(1.0 - weak)} of the time"
-    else:
-        does = f"{outcome_wording(gate).goods} only {percent(weak)} of the time"
-    return f"alone would pass a model that {does} in {_share_of_runs(chances[weak])}"
 
 
 def zero_words(gate: str, plan: ZeroPlan) -> str:

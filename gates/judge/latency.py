@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from math import exp, inf, isinf, log, log1p
+from math import ceil, exp, inf, isinf, log, log1p
 
 from gates.contracts.metric import METRICS, Metric
 from gates.contracts.verdict import GateResult, Interval, Verdict
@@ -11,7 +11,7 @@ from gates.judge.context import JudgingContext, OutcomeCounts, SettledVerdict, T
 from gates.judge.curves import latency_words
 from gates.judge.formatting import format_number, interval_method, percent, plural
 from gates.policy.policy import LatencyRule, RatioRule
-from gates.stats.bootstrap import Median, Pair, median_log_ratio
+from gates.stats.bootstrap import Pair, median_log_ratio
 from gates.stats.plans import QuantilePlan, lower_rank, upper_rank
 
 _median = lru_cache(maxsize=8)(median_log_ratio)  # a job judges the same timings several times
@@ -32,76 +32,44 @@ def _absolute(
     context: JudgingContext, metric: str, label: str, rule: LatencyRule, timings: Sequence[Timing]
 ) -> GateResult:
     # Slowness: times as they are, rates negated, so that larger is slower and a failure is the largest.
-    measure = METRICS[metric]
-    sign = measure.slower
+    measure, level = METRICS[metric], context.policy.level(rule.n, rule.n_max)
+    sign, limit = measure.slower, measure.slower * rule.limit
     first, second = (
         sorted(inf if t.value is None else sign * t.value for t in timings if t.stage == stage)
         for stage in (1, 2)
     )
     n = max(rule.n, len(first))
     more = max(rule.n_max - n, len(second)) if rule.n_max > rule.n else 0
-    plan = QuantilePlan(n, more, rule.quantile, context.policy.level(rule.n, rule.n_max))
-    within, late = (sum(slow <= sign * rule.limit for slow in values) for values in (first, second))
-    one = _counts(first, within, n)
-    two = _counts(second, late, more) if second and more else None
-
-    def best(extended: bool) -> Verdict:
-        return plan.judge(one.ok + one.missing, two.ok + two.missing if two and extended else None)
-
-    def worst(extended: bool) -> Verdict:
-        return plan.judge(one.ok, two.ok if two and extended else None)
-
-    settled = settle(best, worst, one, two, context.policy.run.max_lost)
+    plan = QuantilePlan(n, more, rule.quantile, level)
+    one, two = _counts(first, limit, n), _counts(second, limit, more)
+    best, worst = ((one.ok + one.missing,), (two.ok + two.missing,)), ((one.ok,), (two.ok,))
+    settled = settle(
+        plan.judge, best, worst, one, two if second and more else None, context.policy.run.max_lost
+    )
     if one.missing and settled.why and (uncounted := context.measurements.uncounted):
         settled = replace(settled, why=f"{settled.why}; {uncounted}")
-    decided = len(first) == n and plan.judge(within) is not Verdict.INCONCLUSIVE
-    seen = first if decided else sorted(first + second)
-    value = _quantile(seen, rule.quantile)
-    bad = len(seen) - sum(slow <= sign * rule.limit for slow in seen)
+    seen = first if settled.early else sorted(first + second)
+    value = seen[ceil(rule.quantile * len(seen)) - 1] if seen else inf
+    bad = sum(slow > limit for slow in seen)
+    ranks = [rank(len(seen), rule.quantile, level) for rank in (lower_rank, upper_rank)]
+    least, most = (None if r is None or isinf(seen[r - 1]) else sign * seen[r - 1] for r in ranks)
+    interval = None
+    if least is not None or most is not None:
+        low, high = (least, most) if sign > 0 else (most, least)
+        how = interval_method("order statistic", level, context.policy.confidence)
+        interval = Interval(low, high, context.policy.confidence, how)
     return GateResult(
-        label, "latency", rule.tier, settled.verdict, len(seen), bad, None if value is None or isinf(value) else sign * value,
-        _interval(context, rule, seen, sign), rule.limit, measure.unit,
-        _sentence(context, measure, rule, seen, settled, more), settled.extend,
+        label, "latency", rule.tier, settled.verdict, len(seen), bad, None if isinf(value) else sign * value,
+        interval, rule.limit, measure.unit,
+        _sentence(context, measure, rule, seen, sign * value, least, most, settled, more), settled.extend,
         curve_words=latency_words(measure.within(rule.limit), plan),
     )  # fmt: skip
 
 
-def _counts(slowness: Sequence[float], within: int, n: int) -> OutcomeCounts:
+def _counts(slowness: Sequence[float], limit: float, n: int) -> OutcomeCounts:
     """Requests by outcome. One that failed is as bad as a slow one, and one that was not timed is missing."""
-    lost = sum(map(isinf, slowness))
+    lost, within = sum(map(isinf, slowness)), sum(slow <= limit for slow in slowness)
     return OutcomeCounts(within, len(slowness) - within - lost, lost, n - len(slowness))
-
-
-def _quantile(slowness: Sequence[float], q: float) -> float | None:
-    """The q-quantile by linear interpolation between the two nearest values."""
-    if not slowness:
-        return None
-    at = q * (len(slowness) - 1)
-    low, part = int(at), at - int(at)
-    if not part or slowness[low] == slowness[low + 1]:
-        return slowness[low]
-    return slowness[low] * (1.0 - part) + slowness[low + 1] * part
-
-
-def _bounds(
-    context: JudgingContext, rule: LatencyRule, slowness: Sequence[float]
-) -> tuple[float | None, float | None]:
-    """How slow the quantile is at least, and at most; None if too few or failed requests bound it."""
-    level = context.policy.level(rule.n, rule.n_max)
-    ranks = [rank(len(slowness), rule.quantile, level) for rank in (lower_rank, upper_rank)]
-    least, most = (None if r is None or isinf(slowness[r - 1]) else slowness[r - 1] for r in ranks)
-    return least, most
-
-
-def _interval(
-    context: JudgingContext, rule: LatencyRule, slowness: Sequence[float], sign: float
-) -> Interval | None:
-    ends = [None if end is None else sign * end for end in _bounds(context, rule, slowness)]
-    if ends == [None, None]:
-        return None
-    confidence, level = context.policy.confidence, context.policy.level(rule.n, rule.n_max)
-    low, high = ends if sign > 0 else reversed(ends)
-    return Interval(low, high, confidence, interval_method("order statistic", level, confidence))
 
 
 def _sentence(
@@ -109,25 +77,26 @@ def _sentence(
     measure: Metric,
     rule: LatencyRule,
     seen: Sequence[float],
+    value: float,
+    least: float | None,
+    most: float | None,
     settled: SettledVerdict,
     more: int,
 ) -> str:
-    sign, unit, value = measure.slower, measure.unit, _quantile(seen, rule.quantile)
+    """`least`, `most`: how slow the quantile is at least, and at most; None if too few or failed requests bound it."""
     which = "median" if rule.quantile == 0.5 else f"{percent(rule.quantile)} quantile"
-    text = "a failure" if value is None or isinf(value) else f"{sign * value:.4g} {unit}"
+    text = "a failure" if isinf(value) else f"{value:.4g} {measure.unit}"
     text = f"{text} over {plural(len(seen), 'request')}" if seen else "nothing was measured"
-    least, most = _bounds(context, rule, seen)
-    over = least is not None and least > sign * rule.limit
+    over = least is not None and measure.slower * least > measure.slower * rule.limit
     shown = least if over else most
     if shown is None:
         sure = f"no bound: too {'many failed' if any(map(isinf, seen)) else 'few requests'}"
     elif over is not measure.is_rate:
-        sure = f"at least {format_number(sign * shown, 1, 'down')} {unit}"
+        sure = f"at least {format_number(shown, 1, 'down')} {measure.unit}"
     else:
-        sure = f"at most {format_number(sign * shown, 1, 'up')} {unit}"
+        sure = f"at most {format_number(shown, 1, 'up')} {measure.unit}"
     sure = f"{percent(context.policy.confidence)} confidence: {sure}"
-    limit = f"limit: {measure.within(rule.limit)}"
-    until = f"{plural(more, 'more request')} are made"
+    limit, until = f"limit: {measure.within(rule.limit)}", f"{plural(more, 'more request')} are made"
     return settled.sentence(f"{which} {measure.name}: {text}", "", sure, limit, rule.tier, until=until)
 
 
@@ -137,42 +106,53 @@ def _sentence(
 def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateResult:
     """Not slower than the baseline by more than the margin, over pairs, blocks and prompts."""
     found, lost = _pairs(context, metric)
-    blocks = len({pair.block for pair in found})
-    sure = context.policy.confidence
-    median = (
-        _median(tuple(found), seed=rule.seed, confidence=sure, resamples=rule.resamples) if found else None
+    blocks, confidence, limit = (
+        len({pair.block for pair in found}),
+        context.policy.confidence,
+        log1p(rule.margin),
     )
-    settled = _settle_ratio(context, rule, median, (len(found), blocks, lost))
-    interval = None
-    if median and not isinf(median.low):
-        high = None if isinf(median.high) else exp(median.high) - 1.0
-        interval = Interval(exp(median.low) - 1.0, high, sure, "bootstrap")
-    estimate = None if median is None or isinf(median.value) else exp(median.value) - 1.0
-    return GateResult(
-        metric, "ratio", rule.tier, settled.verdict, len(found), sum(pair.log_ratio > log1p(rule.margin) for pair in found),
-        estimate, interval, rule.margin, "share slower",
-        _ratio_sentence(context, metric, rule, median, (len(found), blocks), settled),
-    )  # fmt: skip
-
-
-def _settle_ratio(
-    context: JudgingContext, rule: RatioRule, median: Median | None, found: tuple[int, int, int]
-) -> SettledVerdict:
-    count, blocks, lost = found
-    limit = log1p(rule.margin)
+    verdict, why, said, over, sure, interval, estimate = Verdict.INCONCLUSIVE, "", "", "", "", None, None
+    if found:
+        median = _median(tuple(found), seed=rule.seed, confidence=confidence, resamples=rule.resamples)
+        estimate, low, high = (
+            None if isinf(x) else exp(x) - 1.0 for x in (median.value, median.low, median.high)
+        )
+        if median.low > limit:
+            verdict = Verdict.FAIL
+        elif median.high <= limit:
+            verdict = Verdict.PASS
+        if low is not None:
+            interval = Interval(low, high, confidence, "bootstrap")
+        said, over = (
+            f" {_change_text(estimate)} than",
+            f"{plural(len(found), 'pair')} in {plural(blocks, 'block')}",
+        )
+        if verdict is Verdict.FAIL:
+            sure = "infinitely slower" if low is None else f"more than {percent(low, 'down')} slower"
+        else:
+            sure = (
+                "not slower"
+                if high is not None and high <= 0.0
+                else f"at most {percent(inf if high is None else high, 'up')} slower"
+            )
+        sure = f"{percent(confidence)} confidence: {sure}"
     if not context.measurements.lineage:
         why = f"the baseline is another model, or not shown to be the same: {context.measurements.lineage.reason}"
-    elif median is None or count < rule.pairs or blocks < rule.blocks:
-        why = f"it needs {rule.pairs} pairs in {rule.blocks} blocks, and has {count} in {blocks}"
-    elif median.low > limit:
-        return SettledVerdict(Verdict.FAIL)
-    elif lost > context.policy.run.max_lost * (count + lost):
-        why = f"{lost} of {count + lost} pairs have no answer of the baseline"
-    elif median.high <= limit:
-        return SettledVerdict(Verdict.PASS)
-    else:
+    elif len(found) < rule.pairs or blocks < rule.blocks:
+        why = f"it needs {rule.pairs} pairs in {rule.blocks} blocks, and has {len(found)} in {blocks}"
+    elif verdict is not Verdict.FAIL and lost > context.policy.run.max_lost * (len(found) + lost):
+        why = f"{lost} of {len(found) + lost} pairs have no answer of the baseline"
+    elif verdict is Verdict.INCONCLUSIVE:
         why = f"whether it is more than {percent(rule.margin)} slower is open"
-    return SettledVerdict(Verdict.INCONCLUSIVE, why=why)
+    settled = SettledVerdict(Verdict.INCONCLUSIVE if why else verdict, why=why)
+    return GateResult(
+        metric, "ratio", rule.tier, settled.verdict, len(found), sum(pair.log_ratio > limit for pair in found),
+        estimate, interval, rule.margin, "share slower",
+        settled.sentence(
+            f"{METRICS[metric].name}{f':{said}' if said else ' was not compared with'} the baseline", over, sure,
+            f"limit: {percent(rule.margin)} slower", rule.tier,
+        ),
+    )  # fmt: skip
 
 
 def _pairs(context: JudgingContext, metric: str) -> tuple[list[Pair], int]:
@@ -184,44 +164,14 @@ def _pairs(context: JudgingContext, metric: str) -> tuple[list[Pair], int]:
         {(t.case, t.bucket, t.block, t.pair): t.value for t in timed if t.arm == arm}
         for arm in ("candidate", "baseline")
     )
-    whole = [key for key in ours if theirs.get(key) is not None]
-    found = [Pair(key[2], key[:2], _log_ratio(metric, ours[key], theirs[key])) for key in whole]
-    return found, len(ours.keys() | theirs.keys()) - len(whole)
+    slower, found = METRICS[metric].slower, list[Pair]()
+    for key, value in ours.items():
+        if (other := theirs.get(key)) is not None:
+            found.append(Pair(key[2], key[:2], inf if value is None else slower * log(value / other)))
+    return found, len(ours.keys() | theirs.keys()) - len(found)
 
 
-def _log_ratio(metric: str, ours: float | None, theirs: float | None) -> float:
-    if ours is None or theirs is None:
-        return inf
-    return METRICS[metric].slower * log(ours / theirs)
-
-
-def _ratio_sentence(
-    context: JudgingContext,
-    metric: str,
-    rule: RatioRule,
-    median: Median | None,
-    found: tuple[int, int],
-    settled: SettledVerdict,
-) -> str:
-    limit, said, over, sure = f"limit: {percent(rule.margin)} slower", "was not compared with", "", ""
-    if median is not None:
-        said = f"{_change_text(median.value)} than"
-        over = f"{plural(found[0], 'pair')} in {plural(found[1], 'block')}"
-        high = exp(median.high) - 1.0
-        if settled.verdict is Verdict.FAIL:
-            low = "infinitely" if isinf(median.low) else f"more than {percent(exp(median.low) - 1.0, 'down')}"
-            sure = f"{low} slower"
-        else:
-            sure = f"at most {percent(high, 'up')} slower" if high > 0.0 else "not slower"
-        sure = f"{percent(context.policy.confidence)} confidence: {sure}"
-    colon = "" if median is None else ":"
-    return settled.sentence(
-        f"{METRICS[metric].name}{colon} {said} the baseline", over, sure, limit, rule.tier
-    )
-
-
-def _change_text(value: float) -> str:
-    if isinf(value):
+def _change_text(change: float | None) -> str:
+    if change is None:
         return "infinitely slower"
-    change = exp(value) - 1.0
     return f"{percent(abs(change))} {'slower' if change >= 0 else 'faster'}"

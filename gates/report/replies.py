@@ -6,11 +6,11 @@ A reply may hold control characters, or marks that make one text look like anoth
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.contracts.verdict import Outcome
-from gates.report.statement import CaseFailure, Statement
+from gates.report.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +51,20 @@ def shorten(text: str, most: int) -> str:
     return f"{text[:most]}… ({len(text) - most:,} more characters in samples.jsonl)"
 
 
-MAX_OPEN: Final = 3  # cases per gate that are shown open
-MAX_FOLDED: Final = 17  # further cases per gate that are folded away, with their texts
+MAX_SHOWN: Final = 20  # cases per gate that are shown with their texts
 MAX_TEXT: Final = 1500  # characters of a prompt or a reply; a spoken reply has 100 to 300
-
-Kind = Literal["failed", "lost", "both", "won"]
-
-KIND_LABELS: Final[dict[Kind, str]] = {
-    "failed": "failed",
-    "lost": "lost to the baseline",
-    "both": "both failed",
-    "won": "won from the baseline",
-}
-
-_ORDER: Final[tuple[Kind, ...]] = ("failed", "lost", "both", "won")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyEntry:
-    """One case of one gate: its outcome in both arms, and the evidence (the candidate's, else the baseline's)."""
+    """One case of one gate that the candidate failed, or that flipped: its outcome in both arms, and the evidence (the candidate's, else
+    the baseline's).
+    """
 
-    gate: str
     case: str
-    kind: Kind
     named: bool
     candidate: Outcome
-    baseline: Outcome | None
+    baseline: Outcome
     why: str
 
 
@@ -85,44 +73,28 @@ def entries(statement: Statement) -> dict[str, list[ReplyEntry]]:
     failed = {(f.arm, f.gate, f.case): f for f in statement.failures}
     found: dict[str, list[ReplyEntry]] = {}
     for gate in dict.fromkeys(result.gate for result in statement.decision.gates):
-        rules = [rule for rule in statement.decision.gates if rule.gate == gate]
-        paired = any(rule.rule == "compare" for rule in rules)
-        ours = [case for arm, its, case in failed if (arm, its) == (CANDIDATE, gate)]
-        made = [
-            _entry(
-                gate, case, failed.get((CANDIDATE, gate, case)), failed.get((BASELINE, gate, case)), paired
+        cases = [case for arm, its, case in failed if (arm, its) == (CANDIDATE, gate)]
+        cases += [flip.case for rule in statement.decision.gates if rule.gate == gate for flip in rule.flips]
+        made = list[ReplyEntry]()
+        for case in dict.fromkeys(cases):
+            ours, theirs = failed.get((CANDIDATE, gate, case)), failed.get((BASELINE, gate, case))
+            evidence = ours or theirs
+            named, why = (evidence.named, evidence.why) if evidence else (False, "")
+            # A case that is in no list of failures was ok.
+            made.append(
+                ReplyEntry(
+                    case, named, ours.outcome if ours else "ok", theirs.outcome if theirs else "ok", why
+                )
             )
-            for case in dict.fromkeys([*ours, *(flip.case for rule in rules for flip in rule.flips)])
-        ]
         if made:
-            found[gate] = sorted(made, key=lambda e: (_ORDER.index(e.kind), not e.named, e.case))
+            found[gate] = sorted(
+                made, key=lambda e: (e.candidate == "ok", e.baseline != "ok", not e.named, e.case)
+            )
     return found
 
 
-def _entry(
-    gate: str, case: str, ours: CaseFailure | None, theirs: CaseFailure | None, paired: bool
-) -> ReplyEntry:
-    """A case that is in no list of failures was ok. Whether the baseline counts depends on the rule."""
-    candidate = ours.outcome if ours else "ok"
-    baseline = theirs.outcome if theirs else "ok"
-    if candidate == "ok":
-        kind: Kind = "won"
-    elif baseline != "ok":
-        kind = "both"
-    else:
-        kind = "lost" if paired else "failed"
-    evidence = ours or theirs
-    named = evidence.named if evidence else False
-    return ReplyEntry(gate, case, kind, named, candidate, baseline, evidence.why if evidence else "")
-
-
-def split_for_display(found: list[ReplyEntry]) -> tuple[list[ReplyEntry], list[ReplyEntry], list[ReplyEntry]]:
-    """The entries that are shown open, those that are folded away, and those that are only named."""
-    end = MAX_OPEN + MAX_FOLDED
-    return found[:MAX_OPEN], found[MAX_OPEN:end], found[end:]
-
-
-def count_by_kind(found: list[ReplyEntry]) -> str:
-    """The number of entries of each kind: "120 lost to the baseline, 3 both failed"."""
-    counts = {kind: sum(entry.kind == kind for entry in found) for kind in KIND_LABELS}
-    return ", ".join(f"{n} {KIND_LABELS[kind]}" for kind, n in counts.items() if n)
+def count(found: list[ReplyEntry]) -> str:
+    """How many the candidate failed, and how many of these the baseline did not: "123 failed, 120 of them right in the baseline"."""
+    failed = [entry for entry in found if entry.candidate != "ok"]
+    lost = sum(entry.baseline == "ok" for entry in failed)
+    return f"{len(failed)} failed, {lost} of them right in the baseline"

@@ -287,17 +287,6 @@ def test_a_comparison_says_points_and_names_the_flips() -> None:
     ]
 
 
-def test_an_alarm_warns_and_does_not_decide() -> None:
-    found = outcomes(bad=some("tools", [20, 21, 22, 23]), stages=(1, 2))
-    compare = of(judged(found), "tools", "compare")
-
-    assert compare.verdict is PASS
-    assert compare.alarms == ("4 lost and 0 won is unlikely to be chance",)
-    one, other, again = some("tools", range(20, 28)), some("tools", range(40, 48)), some("tools", [60, 61])
-    compare = of(judged(outcomes(bad=one, baseline_bad=other, again_bad=other | again)), "tools", "compare")
-    assert compare.alarms == ("11 % of prompts flipped; of the baseline asked twice, 1.3 %",)
-
-
 def test_reasons_put_manners_before_speed_and_critical_before_supporting() -> None:
     gates = {"tools": replace(TOOLS, tier="supporting"), "leak": LEAK}
     bad = some("leak", [3]) | some("tools", range(10, 150))
