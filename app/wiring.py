@@ -16,7 +16,6 @@ from app.admin.reload import Reloader, reload_router
 from app.admin.reports import ReportThread
 from app.admin.routes import operators_router
 from app.api.completions import Completions
-from app.api.count_tokens import CountTokens
 from app.api.embeddings import Embeddings
 from app.api.messages import Messages
 from app.api.responses import Responses
@@ -47,7 +46,6 @@ from deploy.memory.lease import Lease, lease_path
 SURFACES: tuple[Surface, ...] = (
     ChatCompletions(),
     Messages(),
-    CountTokens(),
     Responses(),
     Completions(),
     Embeddings(),

@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: the reply holds no text, so the engine's is passed on as it is. Pure."""
+"""`POST /v1/embeddings`: the reply holds no text, so the engine's is passed on whole, and no request streams. Pure."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,9 +8,9 @@ from pydantic import Field
 from app.api.completions import Tokens, stand_in
 from app.api.engine_request import AskedEngine
 from app.api.reading import Part, checked, json_object, present
-from app.api.surface import ParsedRequest, PassThroughSurface
+from app.api.surface import ParsedRequest, Surface
 from app.errors.tree import EngineBroke
-from gates.reply.chunks import read_counts
+from gates.reply.chunks import UNREADABLE, read_counts, why_unreadable
 from gates.reply.events import Usage
 
 _Texts = Annotated[list[str], Field(min_length=1, max_length=2048, fail_fast=True)]
@@ -38,12 +38,13 @@ class _Reply(msgspec.Struct):
     usage: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Embeddings(PassThroughSurface):
+class Embeddings(Surface):
     """The surface of vectors."""
 
     path = engine_path = "/v1/embeddings"
+    id_prefix = ""
+    keepalive = b""
     request = EmbeddingRequest
-    reply = _Reply
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         asked = checked(EmbeddingRequest, json_object(raw))
@@ -54,13 +55,18 @@ class Embeddings(PassThroughSurface):
         """Allowed fields only."""
         return msgspec.json.encode({**asked.body, "model": engine.served_name})
 
-    def translated(self, reply: _Reply, public_name: str) -> tuple[bytes, Usage | None]:
-        """The engine's reply under the name that the caller knows."""
-        bytes(reply.data).decode()  # it is passed on, so it must be UTF-8
-        if len(reply.usage) > _MAX_USAGE_BYTES:
-            message = f"the engine's usage is too large: over {_MAX_USAGE_BYTES} bytes"
-            raise EngineBroke(message, "upstream_too_large")
-        usage = _decode_usage(reply.usage)
-        counts = None if usage is None else read_counts(usage)
+    def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
+        """The engine's reply under the name that the caller knows, and its counts. Raises EngineBroke."""
+        try:
+            reply = msgspec.json.decode(raw, type=_Reply)
+            bytes(reply.data).decode()  # it is passed on, so it must be UTF-8
+            if len(reply.usage) > _MAX_USAGE_BYTES:
+                message = f"the engine's usage is too large: over {_MAX_USAGE_BYTES} bytes"
+                raise EngineBroke(message, "upstream_too_large")
+            usage = _decode_usage(reply.usage)
+            counts = None if usage is None else read_counts(usage)
+        except UNREADABLE as error:
+            why = f"the engine sent no embeddings: {why_unreadable(error)}"
+            raise EngineBroke(why, "upstream_malformed") from None
         body = {"object": "list", "data": reply.data, "model": public_name, "usage": counts}
         return msgspec.json.encode(body), None if counts is None else Usage(counts)

@@ -18,8 +18,8 @@ MAX_DIGITS = 308
 MAX_VALUES = 50_000
 """Arrays, objects and members of objects in one request. One with 512 turns and 128 tools has some 10,000."""
 MAX_NODES = 20_000
-"""JSON values in the tools' schemas of one request. OpenAI takes 5,000 properties in a schema
-(platform.openai.com/docs/guides/structured-outputs), each of them a key and an object at least."""
+"""Schemas and values of enums in the tools' schemas of one request, with references followed. OpenAI takes 5,000 properties in a
+schema (platform.openai.com/docs/guides/structured-outputs)."""
 MAX_PATTERN_WORK = 16_384
 """Of all patterns in the schemas of one request (`app.api.tool_schema.pattern_cost`). `(a|a|…)*` with 31 branches is as much."""
 MAX_EXPONENTS = 1000

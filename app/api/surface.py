@@ -14,11 +14,9 @@ from pydantic import BaseModel
 from app.api.chat_request import ChatRequest, check_chat, ignored_fields, parse_chat
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body, with_system_line
 from app.api.reading import Part, checked, json_object, refuse_too_many, refuse_unserved
-from app.errors.tree import EngineBroke
 from app.stream.encode import EventEncoder, MessageCollector, ReplyHead, StreamEncoder
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
-from gates.reply.chunks import UNREADABLE, why_unreadable
 from gates.reply.events import Event, Usage
 
 COMMENT = b": keep-alive\n\n"
@@ -157,34 +155,6 @@ class ChatCompletions(OverChat):
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         chat, body = parse_chat(raw, max_messages)
         return ParsedRequest(chat, body, logprobs=bool(chat.logprobs), count=chat.n or 1)
-
-
-class PassThroughSurface(Surface):
-    """A surface whose replies hold no text: the gateway passes them on whole, and no request streams.
-
-    chats: it is about models that chat, not about those that only embed. reply: what it reads of an engine's.
-    """
-
-    id_prefix = ""
-    keepalive = b""
-    chats = False
-    reply: type[msgspec.Struct]
-
-    def path_on(self, dialect: Dialect) -> str:
-        """Where its requests go on an engine of this dialect. Raises EngineRefused: nowhere."""
-        return self.engine_path
-
-    def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:
-        """The engine's reply, for the caller. Raises EngineBroke."""
-        try:
-            return self.translated(msgspec.json.decode(raw, type=self.reply), public_name)
-        except UNREADABLE as error:
-            why = why_unreadable(error)
-        raise EngineBroke(f"the engine sent no {self.path.rpartition('/')[2]}: {why}", "upstream_malformed")
-
-    def translated(self, reply: Any, public_name: str) -> tuple[bytes, Usage | None]:
-        """The reply's JSON and its counts. Raises EngineBroke, or what msgspec raises."""
-        raise NotImplementedError
 
 
 class Counts(msgspec.Struct, frozen=True):

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.api.surface import PassThroughSurface, Surface
+from app.api.embeddings import Embeddings
+from app.api.surface import Surface
 
 _JSON = {"application/json": {"schema": {"type": "object"}}}
 ERRORS: Final[dict[int | str, dict[str, Any]]] = {
@@ -63,7 +64,7 @@ def _operation(surface: Surface, schemas: dict[str, Any], models: Sequence[str])
     schemas[name] = schema
     schemas[name]["properties"]["model"]["examples"] = list(models)
     content = dict(_JSON)
-    if not isinstance(surface, PassThroughSurface):
+    if not isinstance(surface, Embeddings):
         content["text/event-stream"] = {}
     body = {"schema": {"$ref": f"#/components/schemas/{name}"}}
     return {

@@ -25,7 +25,8 @@ from app.api.engine_request import (
     is_forced,
     thinking_for,
 )
-from app.api.surface import OverChat, ParsedRequest, PassThroughSurface, Surface
+from app.api.embeddings import Embeddings
+from app.api.surface import OverChat, ParsedRequest, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import ModelConfig
@@ -176,7 +177,7 @@ class RequestContext:
         self._given = parsed
         self.parsed = self._sized(parsed)
         self.public_name = parsed.chat.model
-        self.stream = bool(parsed.chat.stream) and not isinstance(self.surface, PassThroughSurface)
+        self.stream = bool(parsed.chat.stream) and not isinstance(self.surface, Embeddings)
         self.trace.asks(self.public_name, self.stream)
 
     def _sized(self, parsed: ParsedRequest) -> ParsedRequest:
@@ -188,7 +189,7 @@ class RequestContext:
         if body.get("max_tokens") is not None or body.get("max_completion_tokens") is not None:
             return parsed
         thinking = chat.thinking_or(self.model.default_thinking) if isinstance(self.surface, OverChat) else 0
-        if isinstance(self.surface, PassThroughSurface) or thinking is None:
+        if isinstance(self.surface, Embeddings) or thinking is None:
             return parsed
         most = self.model.max_tokens + thinking
         return replace(
@@ -224,7 +225,7 @@ class RequestContext:
         self.body_bytes = body_bytes
         if self.admission is not None and self.account.limits is not UNLIMITED:
             self.is_metered, context = True, room(chat.model)
-            reply = 0 if isinstance(self.surface, PassThroughSurface) else min(chat.most or context, context)
+            reply = 0 if isinstance(self.surface, Embeddings) else min(chat.most or context, context)
             self._reserve = partial(self.admission.reserve, body_bytes, reply * self.parsed.count)
             self._reserve(unix_now())
 
@@ -249,8 +250,7 @@ class RequestContext:
             return 0
         if self.usage is None:
             failed = self.error is not None and not isinstance(self.error, ClientGone)
-            is_free = failed or (isinstance(self.surface, PassThroughSurface) and self.surface.chats)
-            return min(estimate(self.body_bytes, made), most) if made or not is_free else 0
+            return min(estimate(self.body_bytes, made), most) if made or not failed else 0
         return self.usage.tokens("prompt_tokens") + self.usage.tokens("completion_tokens")
 
     @property

@@ -22,7 +22,8 @@ from typing import Final, Literal
 
 from app.access.accounts import MOST
 from app.api.engine_request import answer_policy
-from app.api.surface import Counts, PassThroughSurface
+from app.api.embeddings import Embeddings
+from app.api.surface import Counts
 from app.api.thinking_budget import ThoughtWatch
 from app.api.tool_choice import ToolChoiceEnforcer
 from app.errors.translate import (
@@ -463,7 +464,7 @@ class Exchange:
 
 
 async def pass_through(
-    context: RequestContext, surface: PassThroughSurface, deadlines: Deadlines, writer: WholeWriter
+    context: RequestContext, surface: Embeddings, deadlines: Deadlines, writer: WholeWriter
 ) -> None:
     """Ask the engine for a reply without text, and hand it on whole; it is due within the first token's time.
 
@@ -471,11 +472,12 @@ async def pass_through(
     """
     route = context.route
     context.overhead = time.perf_counter() - context.start - context.queued
-    path = surface.path_on(route.dialect)
     deadlines.begin()
-    status, _, raw = await route.backend.upstream.read(route.url + path, context.body, context.trace.headers)
+    status, _, raw = await route.backend.upstream.read(
+        route.url + surface.engine_path, context.body, context.trace.headers
+    )
     if status != 200:
-        raise from_status(status, raw, path)
+        raise from_status(status, raw, surface.engine_path)
     body, context.usage = surface.hand_on(raw, context.head.model)
     if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
         route.backend.record_success(0.0)

@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access.accounts import Accounts
 from app.access.clock import unix_now
-from app.api.surface import PassThroughSurface, Surface
+from app.api.embeddings import Embeddings
+from app.api.surface import Surface
 from app.config.config import Config
 from app.engines.backend import Route
 from app.engines.pool import EnginePool
@@ -153,8 +154,7 @@ class ProxyHandler:
             self._uploads.give_back(peer, held)
         if self.draining:
             raise Draining("this gateway is shutting down; send the request to another")
-        chats = not isinstance(surface, PassThroughSurface) or surface.chats
-        model = self._pool.model(parsed.chat.model, chats=chats)
+        model = self._pool.model(parsed.chat.model, chats=not isinstance(surface, Embeddings))
         context.accept(parsed, model, start, self._budget)
         context.reserve(len(raw), self._pool.context)
 
@@ -256,7 +256,7 @@ class ProxyHandler:
     ) -> None:
         """Ask the engine of the context's route. Raises its fault."""
         try:
-            if isinstance(writer, WholeWriter) and isinstance(context.surface, PassThroughSurface):
+            if isinstance(writer, WholeWriter) and isinstance(context.surface, Embeddings):
                 await pass_through(context, context.surface, deadlines, writer)
             elif context.parsed.count == 1:
                 await Exchange(context, deadlines, writer).run()

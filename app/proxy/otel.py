@@ -21,7 +21,8 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from app.api.surface import Counts, PassThroughSurface
+from app.api.embeddings import Embeddings
+from app.api.surface import Counts
 from app.config.config import Address
 from app.config.version import VERSION
 from app.errors.tree import MannersError
@@ -159,7 +160,7 @@ def _of_end(context: RequestContext, outcome: str) -> Attributes:
         found["gen_ai.usage.cache_read.input_tokens"] = counts.cached
     if counts.thought:
         found["gen_ai.usage.reasoning.output_tokens"] = counts.thought
-    return found if isinstance(context.surface, PassThroughSurface) else found | _of_words(context)
+    return found if isinstance(context.surface, Embeddings) else found | _of_words(context)
 
 
 def _of_words(context: RequestContext) -> Attributes:

@@ -58,7 +58,6 @@ class DialectSpec:
         questions: what it is asked after its start, to find its abilities.
 
     Paths
-        counts_tokens: counts the tokens of a chat.
         tokenize: the body for `/tokenize` of a model and a text.
         version: states its build, under this key.
         metrics: its Prometheus metrics; `load` names its gauges of running and waiting requests, `work` its counters of what it computed.
@@ -86,7 +85,6 @@ class DialectSpec:
     logprobs_beside_tools: bool = True
     forces_calls: bool = True
     questions: tuple[Question, ...] = ()
-    counts_tokens: str | None = None
     tokenize: Callable[[str, str], dict[str, Any]] | None = None
     version: tuple[str, str] | None = None
     metrics: str | None = None

@@ -90,7 +90,6 @@ LLAMA_SERVER: Final = DialectSpec(
         props,
         _control,
     ),
-    counts_tokens="/v1/chat/completions/input_tokens",
     tokenize=lambda model, text: {"content": text},
     version=("/props", "build_info"),
     metrics="/metrics",  # only with --metrics

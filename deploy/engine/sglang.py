@@ -40,7 +40,6 @@ SGLANG: Final = DialectSpec(
         questions.listed_context,
         questions.stated_build("sglang", "/server_info"),
     ),
-    counts_tokens="/tokenize",
     tokenize=tokenize,
     version=("/server_info", "version"),
     metrics="/metrics",  # only with --enable-metrics

@@ -168,7 +168,6 @@ VLLM: Final = DialectSpec(
         questions.stated_build("vllm", "/version"),
         media,
     ),
-    counts_tokens="/tokenize",
     tokenize=tokenize,
     version=("/version", "version"),
     metrics="/metrics",

@@ -305,13 +305,6 @@ async def _(url: str) -> Any:
     return mood(done.parsed_output)
 
 
-@row("anthropic", "messages.count_tokens")
-async def _(url: str) -> Any:
-    counted = await _anthropic(url).messages.count_tokens(model=MODEL, messages=HELLO, tools=CLAUDES)
-    assert counted.input_tokens > 10, counted
-    return "a count"
-
-
 @row("anthropic", "servers of tools (mcp_servers)")
 async def _(url: str) -> Any:
     servers: Any = [{"type": "url", "url": "https://example.org", "name": "x"}]

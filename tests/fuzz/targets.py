@@ -20,10 +20,9 @@ from typing import Any, get_args
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
-from app.api.count_tokens import CountTokens
 from app.api.embeddings import Embeddings
 from app.api.engine_request import AskedEngine
-from app.api.surface import PassThroughSurface, Surface
+from app.api.surface import Surface
 from app.config.config import ConfigError, load, parse
 from app.errors.tree import MannersError, RequestError, UpstreamError
 from app.shadow import record
@@ -365,7 +364,7 @@ def schema(data: bytes) -> None:
         _json(encoded)
 
 
-_SURFACES: tuple[Surface, ...] = (*CHATS.values(), COMPLETIONS, CountTokens(), Embeddings())
+_SURFACES: tuple[Surface, ...] = (*CHATS.values(), COMPLETIONS, Embeddings())
 
 
 def request(data: bytes) -> None:
@@ -385,10 +384,10 @@ def request(data: bytes) -> None:
             body = _json(surface.engine_body(checked, engine))
             assert body["model"] == "served"
             assert len(json.dumps(body)) <= 2000 + 8 * len(raw)
-            if not isinstance(surface, PassThroughSurface):
+            if not isinstance(surface, Embeddings):
                 surface.policy(checked, engine, "t")
         surface.ignored(checked, dialect)
-    if not isinstance(surface, PassThroughSurface):
+    if not isinstance(surface, Embeddings):
         head_of = replace(HEAD, echo=checked.echo)
         encoder, collector = surface.encoder(head_of), surface.collector(head_of)
         events: list[Event] = [Text(0, "Hi."), Finish(0, "stop"), Done()]

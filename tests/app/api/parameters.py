@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from anthropic.types import message_count_tokens_params, message_create_params
+from anthropic.types import message_create_params
 from anthropic.types.beta import message_create_params as beta_params
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import response_create_params
 
 from app.api.completions import Completions
-from app.api.count_tokens import CountTokens
 from app.api.embeddings import Embeddings
 from app.api.engine_request import AskedEngine
 from app.api.messages import Messages
@@ -206,11 +205,10 @@ RESPONSE = {
     "top_logprobs": row(2, "filtered text has no token log-probabilities"),
     "truncation": row("auto", "nothing is left out in silence: send less"),
 }
-COUNTED = {
+MESSAGE = {
     "cache_control": row({"type": "ephemeral"}, _CACHE + ""),
     "messages": row([*_TURN, *_TURN], "text, images, calls, their results and thoughts"),
     "model": CHAT["model"],
-    "output_config": kept({"format": {"type": "json_schema", "schema": {"type": "object"}}}, "the form is no part of the prompt"),
     "speed": row("fast", "there is one speed"),
     "system": row("b"),
     "thinking": kept({"type": "enabled", "budget_tokens": 64}, "and its budget in tokens"),
@@ -218,8 +216,6 @@ COUNTED = {
     "tools": row([_BLOCK], "of the caller's own, at most 128"),
     "user_profile_id": row("u", "the key names the caller"),
     "workspace_id": row("w", "there are none"),
-}  # fmt: skip
-MESSAGE = COUNTED | {
     "betas": row(["b"], "without effect"),
     "billing_policy": row({"a": "b"}, "nothing is billed"),
     "compaction": row({"type": "a"}, _MEMORY),
@@ -256,7 +252,6 @@ APIS = (
     Api(Messages(), {"model": "m", "messages": _TURN, "max_tokens": 5}, (
         message_create_params.MessageCreateParamsNonStreaming, message_create_params.MessageCreateParamsStreaming,
         beta_params.MessageCreateParamsNonStreaming), MESSAGE),
-    Api(CountTokens(), {"model": "m", "messages": _TURN}, (message_count_tokens_params.MessageCountTokensParams,), COUNTED),
     Api(Completions(), {"model": "m", "prompt": "p"}, (
         completion_create_params.CompletionCreateParamsNonStreaming, completion_create_params.CompletionCreateParamsStreaming), COMPLETION),
     Api(Embeddings(), {"model": "m", "input": "a"}, (embedding_create_params.EmbeddingCreateParams,), EMBEDDING),

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 BODIES = {
     "/v1/chat/completions": {"model": "annie", "messages": HELLO},
     "/v1/messages": {"model": "annie", "messages": HELLO, "max_tokens": 9},
-    "/v1/messages/count_tokens": {"model": "annie", "messages": HELLO},
     "/v1/responses": {"model": "annie", "input": [{"role": "user", "content": "Hi."}]},
     "/v1/completions": {"model": "annie", "prompt": "Hi"},
     "/v1/embeddings": {"model": "annie", "input": ["Hi"]},
