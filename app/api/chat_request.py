@@ -22,13 +22,10 @@ from app.api.reading import (
     TokenLimit,
     ToolName,
     checked,
-    json_object,
     present,
-    refuse_too_many,
-    refuse_unserved,
 )
-from app.api.tool_choice import ToolPolicy, read_choice
-from app.api.unserved import CHAT, TURN
+from app.api.tool_choice import ToolPolicy
+from app.api.unserved import UNSERVED, refuse_unserved
 from app.errors.tree import BadField
 from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.parser import Parser, Rules
@@ -122,6 +119,25 @@ class Tool(Part):
     function: Function
 
 
+class NamedFunction(Part):
+    """The name of a declared tool."""
+
+    name: str
+
+
+class NamedTool(Part):
+    """The tool that must be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class TemplateOptions(Part):
+    """The switch of thinking, as templates name it."""
+
+    enable_thinking: bool | None = None
+
+
 class StreamOptions(Part):
     """`include_usage` asks for the usage chunk before `[DONE]`."""
 
@@ -157,7 +173,7 @@ class ChatRequest(Part):
     stream_options: StreamOptions | None = None
     n: ChoiceCount | None = None
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     stop: str | Stops | None = None
@@ -170,7 +186,7 @@ class ChatRequest(Part):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     reasoning_effort: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: TemplateOptions | None = None
     thinking: ThinkingSwitch | None = None
 
     # Of the instance, computed once. To pydantic a class variable is no field of the request.
@@ -181,11 +197,9 @@ class ChatRequest(Part):
 
     def model_post_init(self, context: Any, /) -> None:
         """Raises BadField for a `tool_choice` or a medium that cannot be served."""
-        declared = [tool.function.name for tool in self.tools or ()]
-        choice = read_choice(self.tool_choice, declared, self.parallel_tool_calls)
         lists = [message for message in self.messages if type(message.content) is list]
         media = {SOURCES[part.type] for message in lists for part in _shown(message)}
-        self.__dict__.update(choice=choice, media=media)
+        self.__dict__.update(choice=_choice(self), media=media)
 
     @property
     def include_usage(self) -> bool:
@@ -224,13 +238,13 @@ class ChatRequest(Part):
         """
         if self.is_begun:
             return 0
-        asked = (self.chat_template_kwargs or {}).get("enable_thinking")
+        asked = self.chat_template_kwargs.enable_thinking if self.chat_template_kwargs else None
         if self.thinking is not None:
             on, budget = self.thinking.type == "enabled", self.thinking.budget_tokens
             if on and budget is not None:
                 return budget
         elif asked is not None:
-            on = _truth(asked)
+            on = asked
         elif self.reasoning_effort is not None:
             on = self.reasoning_effort != "none"
         else:
@@ -243,53 +257,40 @@ class ChatRequest(Part):
         return default if asked is None else asked
 
 
-_OURS = frozenset(ChatRequest.model_fields) | {"store"}
+def _choice(request: ChatRequest) -> ToolPolicy:
+    """What the request asks of tool calls. Raises BadField."""
+    declared = [tool.function.name for tool in request.tools or ()]
+    asked, single = request.tool_choice, request.parallel_tool_calls is False
+    if asked is None:
+        return ToolPolicy("auto" if declared else "none", None, single, said=False)
+    if not declared and asked not in ("none", "auto"):
+        raise BadField("tool_choice needs tools", param="tool_choice")
+    if not isinstance(asked, NamedTool):
+        return ToolPolicy(asked if declared else "none", None, single)
+    if (name := asked.function.name) not in declared:
+        raise BadField(
+            f"tool_choice: names {name[:128]!r}, which tools does not declare", param="tool_choice"
+        )
+    return ToolPolicy("required", name, single=True)
+
+
 _KNOWN: Mapping[Dialect, frozenset[str]] = {
-    name: COMMON_FIELDS | _OURS | spec.fields for name, spec in DIALECTS.items()
+    name: COMMON_FIELDS | ChatRequest.model_fields.keys() | UNSERVED | spec.fields
+    for name, spec in DIALECTS.items()
 }
-"""Fields that the gateway reads or an engine of the dialect takes."""
+"""Fields that the gateway reads or refuses, or an engine of the dialect takes."""
 _PLAIN_TURN = frozenset({"role", "content"})
 """The fields of most turns."""
 
 
-def parse_chat(raw: bytes, max_messages: int) -> tuple[ChatRequest, dict[str, Any]]:
-    """The checked request, and its body as JSON.
-
-    Raises:
-        BadJSON: no JSON object. BadField: a field with the wrong type, or one we cannot serve.
-    """
-    body = json_object(raw)
-    return check_chat(body, max_messages), body
-
-
-def check_chat(body: dict[str, Any], max_messages: int) -> ChatRequest:
+def check_chat(body: dict[str, Any]) -> ChatRequest:
     """The request in this body, with nulls and empty arguments normalized. Raises BadField."""
-    refuse_too_many(body, "messages", max_messages)
-    request = checked(ChatRequest, in_openai_words(body))
-    refuse_odd_options(request)
+    request = checked(ChatRequest, body)
     if request.top_logprobs is not None and not request.logprobs:
         raise BadField("top_logprobs needs logprobs: true", param="top_logprobs")
-    refuse_unserved(body, CHAT)
+    refuse_unserved(request.extra)
     _normalize(request, body)
     return request
-
-
-def in_openai_words(body: dict[str, Any]) -> dict[str, Any]:
-    """The body with llama-server's words for a reply's limit in OpenAI's: `n_predict`, and -1 for none. Raises BadField."""
-    limit = body.pop("n_predict", None)
-    if limit is not None and (type(limit) is not int or (limit < 1 and limit != -1)):
-        raise BadField("n_predict: must be at least 1, or -1 for no limit", param="n_predict")
-    if body.get("max_completion_tokens") is None and body.get("max_tokens") is None and limit is not None:
-        body["max_tokens"] = limit
-    if body.get("max_tokens") == -1:
-        del body["max_tokens"]
-    return body
-
-
-def refuse_odd_options(request: Any) -> None:
-    """Raises BadField for options of a stream that was not asked for."""
-    if request.stream_options is not None and not request.stream:
-        raise BadField("stream_options needs stream: true", param="stream_options")
 
 
 def _normalize(request: ChatRequest, body: dict[str, Any]) -> None:
@@ -301,7 +302,7 @@ def _normalize(request: ChatRequest, body: dict[str, Any]) -> None:
         tool["function"] = present(tool["function"])
     for i, raw in enumerate(body["messages"]):
         if not raw.keys() <= _PLAIN_TURN:
-            refuse_unserved(raw, TURN, f"messages.{i}.")
+            refuse_unserved(request.messages[i].extra, f"messages.{i}.")
             if made := request.messages[i].tool_calls:
                 calls = zip(made, raw["tool_calls"], strict=True)
                 raw["tool_calls"] = [_call(call, given) for call, given in calls]
@@ -335,10 +336,3 @@ def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
     if unknown := body.keys() - _KNOWN[dialect]:
         return sorted(name for name in unknown if body[name] is not None)
     return []
-
-
-def _truth(value: Any) -> bool:
-    """Normalize `"false"`, `0` and similar values, which a template takes for true (docs/wire.md)."""
-    if isinstance(value, str):
-        return value.strip().lower() not in ("false", "0", "off", "no", "none", "")
-    return bool(value)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from msgspec.structs import replace
 from pydantic import Field
 
 from app.api.chat_request import (
@@ -16,8 +15,6 @@ from app.api.chat_request import (
     ChoiceCount,
     Message,
     StreamOptions,
-    in_openai_words,
-    refuse_odd_options,
 )
 from app.api.engine_request import CONTINUED, AskedEngine, streamed
 from app.api.reading import (
@@ -28,10 +25,9 @@ from app.api.reading import (
     TokenLimit,
     checked,
     json_object,
-    refuse_unserved,
 )
 from app.api.surface import ParsedRequest, Surface
-from app.api.unserved import COMPLETIONS
+from app.api.unserved import UNSERVED, refuse_unserved
 from app.errors.tree import BadField
 from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
@@ -39,8 +35,7 @@ from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Done, Event, Finish, Logprobs, Text, TokenLogprob
 
-_OURS = frozenset({"model", "prompt", "stream", "stream_options", "n"}) | COMPLETIONS.keys()
-_SENT = {dialect: (names | {"prompt"}) - COMPLETIONS.keys() for dialect, names in CONTINUED.items()}
+_OURS = frozenset({"model", "prompt", "stream", "stream_options", "n"}) | UNSERVED
 _json = msgspec.json.Encoder().encode
 MAX_PROMPTS = 16
 """Most prompts of one request."""
@@ -178,9 +173,8 @@ class Completions(Surface):
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         """The request. Raises BadField for fields that need the model's raw text."""
-        asked = checked(CompletionRequest, in_openai_words(json_object(raw)))
-        refuse_unserved(asked.extra, COMPLETIONS)
-        refuse_odd_options(asked)
+        asked = checked(CompletionRequest, json_object(raw))
+        refuse_unserved(asked.extra)
         body = asked.model_dump(exclude_none=True)
         prompts = _prompts(asked.prompt)
         count = len(prompts) * (asked.n or 1)
@@ -201,12 +195,6 @@ class Completions(Surface):
         return StreamPolicy(ThinkPolicy(engine.thinking != 0, guard, after=guard), None, id_prefix)
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
-        allowed = _SENT[engine.dialect]
-        return streamed({name: value for name, value in asked.body.items() if name in allowed}, engine)
-
-    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
-        """The line goes before the prompt, if that is a text."""
-        prompt = asked.body["prompt"]
-        if not isinstance(prompt, str):
-            return None
-        return replace(asked, body={**asked.body, "prompt": f"{hint}\n\n{prompt}"})
+        allowed = CONTINUED[engine.dialect]
+        sent = {name: value for name, value in asked.body.items() if name in allowed}
+        return streamed({**sent, "prompt": asked.body["prompt"]}, engine)

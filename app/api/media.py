@@ -51,11 +51,6 @@ def image_part(url: str, **more: Any) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url, **more}}
 
 
-def audio_part(data: str, form: str) -> dict[str, Any]:
-    """A sound, in chat's words."""
-    return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
-
-
 def content(parts: Iterable[dict[str, Any]], between: str) -> str | list[dict[str, Any]]:
     """Chat's parts as the content of a message: one text, if all of them are text."""
     listed = list(parts)

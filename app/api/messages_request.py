@@ -21,7 +21,6 @@ from app.api.reading import (
     present,
 )
 from app.api.surface import ForeignRequest
-from app.api.unserved import MESSAGES
 
 
 class Base64Source(Part):
@@ -61,12 +60,9 @@ class ToolResultBlock(Part):
 
 
 class ThinkingBlock(Part):
-    """An old thought, sent back; an encrypted one of Anthropic's model says nothing here."""
+    """An old thought, sent back; it is left out."""
 
     type: Literal["thinking", "redacted_thinking"]
-    thinking: str = ""
-    signature: Any = None  # not checked
-    data: Any = None
 
 
 Block = Annotated[
@@ -128,7 +124,10 @@ class OutputConfig(Part):
 class MessagesRequest(ForeignRequest):
     """`POST /v1/messages`, checked."""
 
-    unserved = MESSAGES
+    same = {
+        **{name: name for name in ("model", "max_tokens", "stream", "temperature", "top_p", "top_k")},
+        "stop_sequences": "stop",
+    }
     model: str
     messages: Annotated[list[Turn], Field(min_length=1, fail_fast=True)]
     max_tokens: TokenLimit
@@ -144,41 +143,34 @@ class MessagesRequest(ForeignRequest):
     metadata: Metadata | None = None
     output_config: OutputConfig | None = None
 
-    def chat_body(self) -> dict[str, Any]:
+    def others(self) -> dict[str, Any]:
         said = self.system or []
         system = said if isinstance(said, str) else "\n\n".join(block.text for block in said)
         turns = [{"role": "system", "content": system}] if system else []
-        same = ("model", "max_tokens", "stream", "temperature", "top_p", "top_k")
-        body = {
-            **{name: getattr(self, name) for name in same},
+        form = self.output_config.format if self.output_config else None
+        schema = form and {"name": "output", "schema": form.schema_, "strict": True}
+        choice, thinking = self.tool_choice or ToolChoice(type="auto"), self.thinking
+        named = {"type": "function", "function": {"name": choice.name}}
+        words: dict[str, Any] = {"auto": "auto", "any": "required", "none": "none", "tool": named}
+        return {
             "messages": [*turns, *(message for turn in self.messages for message in _messages(turn))],
-            "stop": self.stop_sequences or None,
             "user": self.metadata.user_id if self.metadata else None,
             "tools": [_tool(tool) for tool in self.tools] if self.tools else None,
+            "tool_choice": words[choice.type] if self.tool_choice else None,
+            "parallel_tool_calls": False if choice.disable_parallel_tool_use and self.tools else None,
+            "response_format": {"type": "json_schema", "json_schema": schema} if schema else None,
+            "thinking": thinking
+            and {
+                "type": "disabled" if thinking.type == "disabled" else "enabled",
+                "budget_tokens": thinking.budget_tokens,
+            },
         }
-        if self.thinking is not None:
-            is_off = self.thinking.type == "disabled"
-            switch = {"type": "disabled" if is_off else "enabled"}
-            body["thinking"] = (
-                switch if is_off else switch | present({"budget_tokens": self.thinking.budget_tokens})
-            )
-        if self.output_config and (form := self.output_config.format):
-            schema = {"name": "output", "schema": form.schema_, "strict": True}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if self.tool_choice is not None:
-            named = {"type": "function", "function": {"name": self.tool_choice.name}}
-            words: dict[str, Any] = {"auto": "auto", "any": "required", "none": "none", "tool": named}
-            body["tool_choice"] = words[self.tool_choice.type]
-            if self.tool_choice.disable_parallel_tool_use and self.tools:
-                body["parallel_tool_calls"] = False
-        return present(body)
 
 
 def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
     """A turn as messages: results of tools are messages of their own, before the user's text."""
     blocks = [TextPart(type="text", text=turn.content)] if isinstance(turn.content, str) else turn.content
     calls: list[dict[str, Any]] = []
-    thought = ""
     shown: list[TextPart | ImageBlock] = []
     for block in blocks:
         if isinstance(block, ToolResultBlock):
@@ -187,13 +179,11 @@ def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
             arguments = msgspec.json.encode(block.input).decode()
             function = {"name": block.name, "arguments": arguments}
             calls.append({"id": block.id, "type": "function", "function": function})
-        elif isinstance(block, ThinkingBlock):
-            thought += block.thinking
-        else:
+        elif not isinstance(block, ThinkingBlock):
             shown.append(block)
     if calls or shown or turn.role == "assistant":
         said = {"role": turn.role, "content": _content(shown, "\n" if turn.role == "user" else "")}
-        yield {**said, **present({"tool_calls": calls or None, "reasoning_content": thought or None})}
+        yield {**said, "tool_calls": calls} if calls else said
 
 
 def _content(blocks: Iterable[TextPart | ImageBlock], between: str) -> str | list[dict[str, Any]]:

@@ -76,18 +76,6 @@ class Part(BaseModel):
         """Undeclared fields that are not null."""
         return present(self.model_extra or {})
 
-    @property
-    def dropped(self) -> tuple[str, ...]:
-        """Their names, each once, also in its objects and lists of objects: `text.verbosity`, `messages.content.cache_control`."""
-        fields = [(name, getattr(self, name)) for name in type(self).model_fields]
-        inner = (f"{name}.{one}" for name, field in fields for part in _parts(field) for one in part.dropped)
-        return tuple(dict.fromkeys((*self.extra, *inner)))
-
-
-def _parts(field: Any) -> list[Part]:
-    """The objects of a field: itself, or the items of a list."""
-    return [part for part in (field if isinstance(field, list) else (field,)) if isinstance(part, Part)]
-
 
 Model = TypeVar("Model", bound=Part)
 
@@ -100,8 +88,8 @@ def checked(kind: type[Model], body: dict[str, Any]) -> Model:
         raise field_error(error, body) from None
 
 
-def json_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object in these bytes. Raises BadJSON, BadField."""
+def json_object(raw: bytes, turns: str = "", max_turns: int = 0) -> dict[str, Any]:
+    """The JSON object in these bytes, whose list `turns` has at most `max_turns` items. Raises BadJSON, BadField."""
     try:
         body = strict_json.decode(raw)
     except BadJSON as error:
@@ -110,15 +98,10 @@ def json_object(raw: bytes) -> dict[str, Any]:
         raise BadJSON("the request body must be a JSON object")
     if len(body) > MAX_FIELDS:
         raise BadField(f"at most {MAX_FIELDS} fields a request; this one has {len(body)}", "too_many_fields")
+    if isinstance(listed := body.get(turns), list) and len(listed) > max_turns:
+        message = f"at most {max_turns} messages a request; {turns} has {len(listed)}"
+        raise BadField(message, "too_many_messages", param=turns)
     return body
-
-
-def refuse_too_many(body: Mapping[str, Any], field: str, most: int) -> None:
-    """Raises BadField for a list longer than `most`, before its items are checked."""
-    turns = body.get(field)
-    if isinstance(turns, list) and len(turns) > most:
-        message = f"at most {most} messages a request; {field} has {len(turns)}"
-        raise BadField(message, "too_many_messages", param=field)
 
 
 def field_error(error: ValidationError, body: Any) -> BadField:
@@ -147,24 +130,6 @@ def _path_in(body: Any, location: Sequence[str | int], is_missing: bool) -> str:
             path.append(str(part))
             at = at[part]  # type: ignore[index]
     return ".".join([*path, str(location[-1])] if is_missing else path)
-
-
-_SAYS_NOTHING = (["text"], "medium", {"type": "text"})
-"""Values that request the default behaviour: text as the only modality or format, and medium verbosity."""
-
-
-def refuse_unserved(fields: Mapping[str, Any], why_not: Mapping[str, str], place: str = "") -> None:
-    """Raises BadField for a field that would change the reply and is not served; `why_not` has the reason by its name.
-
-    Values that ask for nothing pass: null, false, 0, an empty list, and `_SAYS_NOTHING`. `place` goes before a name.
-    """
-    if why_not.keys().isdisjoint(fields):
-        return
-    for name in why_not.keys() & fields.keys():
-        value = fields[name]
-        if value and value not in _SAYS_NOTHING and not (name in ("n", "best_of") and value == 1):
-            message = f"{place}{name} is not served: {why_not[name]}; leave it out"
-            raise BadField(message, "unsupported_parameter", param=place + name)
 
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from app.api.chat_request import AudioPart, Function
-from app.api.media import ImageData, audio_part, content, image_part
+from app.api.chat_request import Function
+from app.api.media import ImageData, content, image_part
 from app.api.reading import (
     MAX_TOOLS,
     JSONObjectText,
@@ -19,10 +19,9 @@ from app.api.reading import (
     TokenLimit,
     ToolName,
     present,
-    refuse_unserved,
 )
 from app.api.surface import ForeignRequest
-from app.api.unserved import RESPONSES, TEXT
+from app.api.unserved import refuse_unserved
 
 
 class InputText(Part):
@@ -30,8 +29,6 @@ class InputText(Part):
 
     type: Literal["input_text", "output_text", "text"]
     text: str
-    annotations: Any = None  # of a reply that is handed back; ours have none
-    logprobs: Any = None  # of the same
 
 
 class InputImage(Part):
@@ -42,18 +39,11 @@ class InputImage(Part):
     detail: str | None = None
 
 
-InputPart = Annotated[InputText | InputImage | AudioPart, Field(discriminator="type")]
+InputPart = Annotated[InputText | InputImage, Field(discriminator="type")]
 Content = str | Annotated[list[InputPart], Field(fail_fast=True)]
 
 
-class _HandedBack(Part):
-    """Further fields of an item of an earlier reply. The gateway keeps no items, so it ignores them."""
-
-    id: Any = None
-    status: Any = None
-
-
-class MessageItem(_HandedBack):
+class MessageItem(Part):
     """One turn; its `type` may be left out."""
 
     type: Literal["message"] | None = None
@@ -61,7 +51,7 @@ class MessageItem(_HandedBack):
     content: Content
 
 
-class CallItem(_HandedBack):
+class CallItem(Part):
     """A call that the model made."""
 
     type: Literal["function_call"]
@@ -70,7 +60,7 @@ class CallItem(_HandedBack):
     arguments: JSONObjectText
 
 
-class OutputItem(_HandedBack):
+class OutputItem(Part):
     """The result of a call."""
 
     type: Literal["function_call_output"]
@@ -78,17 +68,10 @@ class OutputItem(_HandedBack):
     output: Content
 
 
-class ReasoningPart(Part):
-    """A piece of an old thought."""
-
-    text: str = ""
-
-
-class ReasoningItem(_HandedBack):
-    """An old thought, sent back."""
+class ReasoningItem(Part):
+    """An old thought, sent back; it is left out."""
 
     type: Literal["reasoning"]
-    content: Annotated[list[ReasoningPart], Field(fail_fast=True)] | None = None
 
 
 def _kind(item: Any) -> str:
@@ -117,23 +100,6 @@ class NamedTool(Part):
     type: Literal["function"]
     name: str
 
-    def in_chat(self) -> dict[str, Any]:
-        """The same in chat's words."""
-        return {"type": "function", "function": {"name": self.name}}
-
-
-class AllowedTools(Part):
-    """The tools that may, or must, be called: the model is shown no others."""
-
-    type: Literal["allowed_tools"]
-    mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedTool], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
-
-    def in_chat(self) -> dict[str, Any]:
-        """The same in chat's words."""
-        allowed = {"mode": self.mode, "tools": [tool.in_chat() for tool in self.tools]}
-        return {"type": self.type, "allowed_tools": allowed}
-
 
 class Reasoning(Part):
     """How much to think."""
@@ -142,14 +108,9 @@ class Reasoning(Part):
 
 
 class Format(Part):
-    """The form of the answer."""
+    """The form of the answer; what is not declared is the schema's."""
 
     type: Literal["text", "json_object", "json_schema"]
-
-    @property
-    def dropped(self) -> tuple[str, ...]:
-        """Nothing: what is not declared is the schema's."""
-        return ()
 
 
 class Text(Part):
@@ -162,12 +123,19 @@ class ResponsesRequest(ForeignRequest):
     """`POST /v1/responses`, checked."""
 
     turns = "input"
-    unserved = RESPONSES
+    same = {
+        "model": "model", "stream": "stream", "temperature": "temperature", "top_p": "top_p", "user": "user",
+        "max_output_tokens": "max_tokens",
+    }  # fmt: skip
+    echoed = {
+        "instructions": None, "max_output_tokens": None, "metadata": {}, "parallel_tool_calls": True, "temperature": None,
+        "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "top_p": None, "user": None,
+    }  # fmt: skip
     model: str
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
     instructions: str | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: TokenLimit | None = None
     temperature: Temperature | None = None
@@ -181,67 +149,38 @@ class ResponsesRequest(ForeignRequest):
 
     def refuse_unserved(self) -> None:
         super().refuse_unserved()
-        if self.text:
-            refuse_unserved(self.text.extra, TEXT, "text.")
-        if (part := "message.output_text.logprobs") in (self.extra.get("include") or ()):
-            refuse_unserved({"include": part}, {"include": f"{part} cannot be kept in filtered text"})
+        refuse_unserved(self.text.extra if self.text else {}, "text.")
 
-    def chat_body(self) -> dict[str, Any]:
+    def others(self) -> dict[str, Any]:
         said = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        asked = (
-            [{"role": "user", "content": self.input}] if isinstance(self.input, str) else _turns(self.input)
-        )
+        asked = [MessageItem(role="user", content=self.input)] if isinstance(self.input, str) else self.input
         form, choice = self.text.format if self.text else None, self.tool_choice
-        same = ("model", "stream", "temperature", "top_p", "user")
-        body = {
-            **{name: getattr(self, name) for name in same},
-            "messages": said + asked,
-            "max_tokens": self.max_output_tokens,
+        named = {"type": "function", "function": {"name": getattr(choice, "name", None)}}
+        schema = form and present({"type": form.type, "json_schema": form.extra or None})
+        return {
+            "messages": [*said, *_turns(asked)],
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "tools": [_tool(tool) for tool in self.tools] if self.tools else None,
-            "tool_choice": choice.in_chat() if isinstance(choice, NamedTool | AllowedTools) else choice,
+            "tool_choice": named if isinstance(choice, NamedTool) else choice,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
-        }
-        if form is not None and form.type != "text":
-            body["response_format"] = {"type": form.type, **present({"json_schema": form.extra or None})}
-        return present(body)
-
-    def echo(self) -> dict[str, Any]:
-        choice = self.tool_choice
-        same = ("instructions", "max_output_tokens", "temperature", "top_p", "user")
-        return {
-            **{name: getattr(self, name) for name in same},
-            "metadata": self.metadata or {},
-            "parallel_tool_calls": self.parallel_tool_calls is not False,
-            "previous_response_id": None,
-            "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
-            "store": False,
-            "text": self.text.model_dump(exclude_none=True) if self.text else {"format": {"type": "text"}},
-            "tool_choice": choice.model_dump() if isinstance(choice, Part) else choice or "auto",
-            "tools": [tool.model_dump(include={*FunctionTool.model_fields}) for tool in self.tools or ()],
-            "truncation": "disabled",
+            "response_format": schema if form and form.type != "text" else None,
         }
 
 
-def _turns(items: Iterable[MessageItem | CallItem | OutputItem | ReasoningItem]) -> list[dict[str, Any]]:
-    """Items as messages: a thought, a text and calls that follow each other are one assistant's turn."""
+def _turns(items: Iterable[Part]) -> list[dict[str, Any]]:
+    """Items as messages: a text and calls that follow each other are one assistant's turn."""
     turns: list[dict[str, Any]] = []
-    thought = ""
     for item in items:
-        if isinstance(item, ReasoningItem):
-            thought += "".join(part.text for part in item.content or ())
-        elif isinstance(item, OutputItem):
+        if isinstance(item, OutputItem):
             turns.append({"role": "tool", "tool_call_id": item.call_id, "content": _content(item.output)})
         elif isinstance(item, MessageItem):
             turns.append({"role": item.role, "content": _content(item.content)})
-        else:
+        elif isinstance(item, CallItem):
             if not turns or turns[-1]["role"] != "assistant":
                 turns.append({"role": "assistant", "content": None})
             function = {"name": item.name, "arguments": item.arguments}
             call = {"id": item.call_id, "type": "function", "function": function}
             turns[-1].setdefault("tool_calls", []).append(call)
-        if thought and turns and turns[-1]["role"] == "assistant":
-            turns[-1]["reasoning_content"], thought = thought, ""
     return turns
 
 
@@ -249,14 +188,11 @@ def _content(said: Content) -> str | list[dict[str, Any]]:
     return said if isinstance(said, str) else content(map(_part, said), "")
 
 
-def _part(part: InputText | InputImage | AudioPart) -> dict[str, Any]:
-    if isinstance(part, InputImage):
-        return image_part(part.image_url, **present({"detail": part.detail}))
-    if isinstance(part, AudioPart):
-        return audio_part(part.input_audio.data, part.input_audio.format)
-    return {"type": "text", "text": part.text}
+def _part(part: InputText | InputImage) -> dict[str, Any]:
+    if isinstance(part, InputText):
+        return {"type": "text", "text": part.text}
+    return image_part(part.image_url, **present({"detail": part.detail}))
 
 
 def _tool(tool: FunctionTool) -> dict[str, Any]:
-    names = ("name", "description", "parameters", "strict")
-    return {"type": "function", "function": present({name: getattr(tool, name) for name in names})}
+    return {"type": "function", "function": present(tool.model_dump(exclude={"type", *tool.extra}))}

@@ -11,9 +11,10 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel
 
-from app.api.chat_request import ChatRequest, check_chat, ignored_fields, parse_chat
+from app.api.chat_request import ChatRequest, check_chat, ignored_fields
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body, with_system_line
-from app.api.reading import Part, checked, json_object, refuse_too_many, refuse_unserved
+from app.api.reading import Part, checked, json_object, present
+from app.api.unserved import UNSERVED, refuse_unserved
 from app.stream.encode import EventEncoder, MessageCollector, ReplyHead, StreamEncoder
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
@@ -47,32 +48,36 @@ class ParsedRequest(msgspec.Struct, frozen=True):
 
 
 class ForeignRequest(Part):
-    """A request in another API's words than chat's, and the chat completion that it asks for."""
+    """A request in another API's words than chat's, and the chat completion that it asks for.
 
-    turns: ClassVar[str] = "messages"  # the field of its turns
-    unserved: ClassVar[Mapping[str, str]]
+    turns: its field of the conversation. same: chat's names of fields by their own, where only the name differs.
+    echoed: fields that a reply repeats, and what it says where the request has none.
+    """
 
-    def chat_body(self) -> dict[str, Any]:
-        """The chat completion with the same meaning."""
-        raise NotImplementedError
-
-    def echo(self) -> dict[str, Any]:
-        """The fields of the request that a reply repeats."""
-        return {}
+    turns: ClassVar[str] = "messages"
+    same: ClassVar[Mapping[str, str]]
+    echoed: ClassVar[Mapping[str, Any]] = {}
 
     def refuse_unserved(self) -> None:
         """Raises BadField for fields that are not served."""
-        refuse_unserved(self.extra, self.unserved)
+        refuse_unserved(self.extra)
+
+    def others(self) -> dict[str, Any]:
+        """The other fields of the chat completion."""
+        raise NotImplementedError
 
     @classmethod
     def parsed(cls, raw: bytes, max_messages: int) -> ParsedRequest:
         """The checked request. Raises RequestError."""
-        given = json_object(raw)
-        refuse_too_many(given, cls.turns, max_messages)
+        given = json_object(raw, cls.turns, max_messages)
         asked = checked(cls, given)
         asked.refuse_unserved()
-        body, ignored = asked.chat_body(), [name for name in asked.dropped if name not in cls.unserved]
-        return ParsedRequest(check_chat(body, max_messages), body, tuple(ignored), asked.echo())
+        body = {chat: getattr(asked, name) for name, chat in cls.same.items()}
+        body = present({**body, **asked.others()})
+        echo = {
+            name: default if given.get(name) is None else given[name] for name, default in cls.echoed.items()
+        }
+        return ParsedRequest(check_chat(body), body, tuple(asked.extra.keys() - UNSERVED), echo)
 
 
 class Collector(Protocol):
@@ -153,7 +158,8 @@ class ChatCompletions(OverChat):
     encoder, collector = StreamEncoder, MessageCollector
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        chat, body = parse_chat(raw, max_messages)
+        body = json_object(raw, "messages", max_messages)
+        chat = check_chat(body)
         return ParsedRequest(chat, body, logprobs=bool(chat.logprobs), count=chat.n or 1)
 
 

@@ -5,10 +5,8 @@
     "auto", or nothing           all tools            "auto", or nothing
     "required"                   all tools            "required"                "none", and a schema for the reply
     a tool's name                that one             "required", one call      "none", and a schema
-    allowed tools, "auto"        those                "auto"
-    allowed tools, "required"    those                "required"                "none", and a schema
 
-A model cannot call a tool that it is not shown, so a choice among tools is sent as these tools alone and a plain word:
+A model cannot call a tool that it is not shown, so a named tool is sent alone and with a plain word:
 llama-server takes an object for "auto", and LM Studio refuses one. An engine without a parser for tool calls (vLLM without
 `--tool-call-parser`) refuses every word but "none"; the gateway reads its calls from the text. llama-server allows text
 before a required call, and a small model never comes to the call. So there the whole reply is guided by a JSON Schema,
@@ -17,13 +15,13 @@ bad at JSON. An engine without a parser is guided only if its template writes XM
 their strings. The second request for a reply uses the other way.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from app.errors.tree import BadField, ChoiceNotKept
+from app.errors.tree import ChoiceNotKept
 from app.stream.holdback import FILTERED
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import DIALECTS
@@ -42,67 +40,22 @@ _NO_CALL = "the model called no tool, although tool_choice requires a call"
 
 
 class ToolPolicy(msgspec.Struct, frozen=True):
-    """mode: calls are forbidden, free or required. names: the tools that may be called; None: all declared.
+    """mode: calls are forbidden, free or required. name: the tool that must be called; None: any declared one.
     single: at most one call. said: the caller sent `tool_choice`."""
 
     mode: Mode = "auto"
-    names: frozenset[str] | None = None
+    name: str | None = None
     single: bool = False
     said: bool = True
 
     @property
     def binds(self) -> bool:
         """Whether a reply can break it."""
-        return self.mode == "required" or (self.mode == "auto" and (self.names is not None or self.single))
+        return self.mode == "required" or (self.mode == "auto" and self.single)
 
     def shows(self, name: str) -> bool:
         """Whether the model is shown this tool."""
-        return self.mode != "none" and (self.names is None or name in self.names)
-
-
-class _Function(msgspec.Struct):
-    name: str
-
-
-class _Named(msgspec.Struct, tag_field="type", tag="function"):
-    function: _Function
-
-
-class _Among(msgspec.Struct):
-    mode: Literal["auto", "required"]
-    tools: Annotated[list[_Named], msgspec.Meta(min_length=1)]
-
-
-class _Allowed(msgspec.Struct, tag_field="type", tag="allowed_tools"):
-    allowed_tools: _Among
-
-
-def read_choice(choice: Any, declared: Collection[str], parallel: bool | None) -> ToolPolicy:
-    """The choice of a chat request with these tools. Raises BadField, about `tool_choice`."""
-    single = parallel is False
-    if choice is None:
-        return ToolPolicy("auto" if declared else "none", None, single, said=False)
-    try:
-        asked: Mode | _Named | _Allowed = msgspec.convert(choice, type=Mode | _Named | _Allowed)
-    except msgspec.ValidationError as error:
-        raise _bad(f"tool_choice: {str(error)[:200]}") from None
-    if not declared:
-        if asked not in ("none", "auto"):
-            raise _bad("tool_choice needs tools")
-        return ToolPolicy("none", None, single)
-    if isinstance(asked, str):
-        return ToolPolicy(asked, None, single)
-    tools = [asked] if isinstance(asked, _Named) else asked.allowed_tools.tools
-    names = frozenset(tool.function.name for tool in tools)
-    if unknown := names.difference(declared):
-        raise _bad(f"tool_choice: names {min(unknown)[:128]!r}, which tools does not declare")
-    if isinstance(asked, _Named):
-        return ToolPolicy("required", names, single=True)
-    return ToolPolicy(asked.allowed_tools.mode, names, single)
-
-
-def _bad(why: str) -> BadField:
-    return BadField(why, param="tool_choice")
+        return self.mode != "none" and self.name in (None, name)
 
 
 # The request to an engine.

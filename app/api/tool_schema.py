@@ -8,7 +8,7 @@ goes on when the caller has left. One walk, which follows references, bounds sch
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import field
@@ -89,15 +89,16 @@ class _Schema(msgspec.Struct, rename="camel"):
             yield from () if single is None else (single,)
 
 
-_Node = Union[_Schema, bool]
+_Node = _Schema | bool
 
 
 def _converted(value: Any) -> _Node:
     """Raises SchemaError."""
     try:
-        return msgspec.convert(value, type=_Node)
+        found: _Node = msgspec.convert(value, type=_Node)
     except msgspec.ValidationError as error:
         raise SchemaError(str(error)[:300]) from None
+    return found
 
 
 def _type(schema: _Node) -> str | None:
@@ -108,7 +109,7 @@ def _type(schema: _Node) -> str | None:
 class _Found(NamedTuple):
     """ways: alternatives to which a text of a schema may belong at once. back: the outermost open reference that it leads to."""
 
-    ways: int = 1
+    ways: float = 1
     back: int = MAX_DEPTH
 
 
@@ -133,7 +134,7 @@ class _Walk:
         if schema.ref is not None:
             unions.append(self._follow(schema.ref, opened, depth))
         parts = [self.visit(one, opened, depth + 1) for one in schema.parts()]
-        ways = sum(one.ways for one in unions)
+        ways: float = sum(one.ways for one in unions)
         if parts or not unions:
             ways += max(len(schema.enum or ()), 1) * max((one.ways for one in parts), default=1)
         back = [
@@ -188,7 +189,7 @@ _MANY = 1e12
 """Stands for every larger number: nested repetitions multiply."""
 
 
-def pattern_cost(pattern: str) -> float:
+def pattern_cost(pattern: str) -> int:
     """The length of the pattern with its repetitions written out, and more for what may be skipped or chosen in a repetition.
 
     The result for an invalid expression is arbitrary. The work here is linear in the pattern.
@@ -207,7 +208,7 @@ def pattern_cost(pattern: str) -> float:
             last = groups.pop()
     for group in groups:
         last = last.plus(group)
-    return max(len(pattern), last.length + _COST_OF_CHOICES * last.choices**2)
+    return int(max(len(pattern), last.length + _COST_OF_CHOICES * last.choices**2))
 
 
 class _Cost(NamedTuple):

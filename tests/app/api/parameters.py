@@ -24,7 +24,6 @@ from app.api.responses import Responses
 from app.api.surface import ChatCompletions, Surface
 from app.errors.tree import RequestError
 from deploy.engine.dialects import DIALECTS
-from tests.app.api import blocks
 from tests.generated import rewritten
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "api.md"
@@ -102,10 +101,9 @@ _TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "o
 _FLAT = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 _BLOCK = {"name": "f", "input_schema": {"type": "object"}}
 _LIMITS = "default: the model's `max_tokens`"
-_OR_NONE = _LIMITS + ", as for -1"
 _LLAMA = {
     "grammar": row("root ::= [a-z]+", "chats have `response_format`"),
-    "n_predict": row(5, "llama-server's word for `max_tokens`"),
+    "n_predict": row(5, "send `max_tokens`"),
 }
 _THINKING = "switches thinking; a model's budget stays"
 _CACHE = "engines cache prompts themselves"
@@ -117,7 +115,7 @@ CHAT = {
     "model": kept("annie", "a public model of the configuration"),
     "audio": row({"voice": "a", "format": "wav"}, "replies are text"),
     "frequency_penalty": row(0.5),
-    "best_of": row(2, "use `n`; 1 is taken"),
+    "best_of": row(2, "use `n`"),
     "function_call": row("auto", "send `tool_choice`"),
     "functions": row([{"name": "f"}], "send `tools`"),
     **_LLAMA,
@@ -127,7 +125,7 @@ CHAT = {
         "[below](#log-probabilities-logprobs-top_logprobs)",
     ),
     "max_completion_tokens": row(5, _LIMITS),
-    "max_tokens": row(5, _OR_NONE),
+    "max_tokens": row(5, _LIMITS),
     "metadata": row({"a": "b"}, _MEMORY),
     "modalities": row(["text", "audio"], "replies are text"),
     "moderation": row({"model": "m"}, "nothing is moderated here"),
@@ -188,8 +186,8 @@ RESPONSE = {
     "context_management": row([{"type": "compaction"}], _MEMORY),
     "conversation": row("c", _MEMORY),
     "image": row({"detail": "low"}, "requests and replies are text"),
-    "include": row(["reasoning.encrypted_content"], "`message.output_text.logprobs` is 400"),
-    "input": row("b", "a text, or messages, calls, their results and thoughts; images and sounds"),
+    "include": row(["reasoning.encrypted_content"], "each has its fields in the reply, or none"),
+    "input": row("b", "a text, or messages, calls and their results; images"),
     "instructions": row("b"),
     "max_output_tokens": row(5, _LIMITS),
     "max_tool_calls": row(1, "this gateway runs no tool"),
@@ -197,7 +195,7 @@ RESPONSE = {
     "parallel_tool_calls": row(False, "checked in the reply", tools=[_FLAT]),
     "previous_response_id": row("r", _MEMORY),
     "prompt": row({"id": "p"}, _MEMORY),
-    "reasoning": kept({"effort": "low"}, "`effort` " + _THINKING + "; `summary` is ignored and named"),
+    "reasoning": kept({"effort": "low"}, "`effort` " + _THINKING + "; `summary` is ignored"),
     "stream_options": row({"include_obfuscation": False}, "nothing is obfuscated", stream=True),
     "text": row({"format": {"type": "json_object"}}, "`verbosity` as in chat"),
     "tool_choice": row("none", CHAT["tool_choice"].note, tools=[_FLAT]),
@@ -207,7 +205,7 @@ RESPONSE = {
 }
 MESSAGE = {
     "cache_control": row({"type": "ephemeral"}, _CACHE + ""),
-    "messages": row([*_TURN, *_TURN], "text, images, calls, their results and thoughts"),
+    "messages": row([*_TURN, *_TURN], "text, images, calls and their results"),
     "model": CHAT["model"],
     "speed": row("fast", "there is one speed"),
     "system": row("b"),
@@ -230,7 +228,7 @@ MESSAGE = {
     "metadata": row({"user_id": "u"}),
     "output_config": row(
         {"format": {"type": "json_schema", "schema": {"type": "object"}}},
-        "`format`; `effort` is ignored and named",
+        "`format`; `effort` is ignored",
     ),
     "service_tier": row("standard_only", _TIER),
     "stop_sequences": row(
@@ -268,7 +266,6 @@ def tables() -> Iterator[str]:
             shown = "sent on" if fate == f"`{name}`" else shown
             yield f"| `{name}` | {shown} | {api.rows[name].note} |"
         yield ""
-    yield from blocks.table()
 
 
 def written(document: str) -> str:

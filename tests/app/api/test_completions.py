@@ -13,6 +13,7 @@ from tests.script import DONE, CloseNow, Hang, Head, Say, Step, event, status, u
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ASKED: dict[str, Any] = {"model": "annie", "prompt": "Once upon"}
+BODIES = {"completions": ASKED, "embeddings": {"model": "annie", "input": "x"}}
 VECTORS = {"object": "list", "model": "scripted", "usage": {"prompt_tokens": 3, "total_tokens": 3},
            "data": [{"object": "embedding", "index": 0, "embedding": [0.5, -1.25]}]}  # fmt: skip
 
@@ -77,7 +78,6 @@ async def test_a_thought_is_nowhere_in_the_reply(
         ({"echo": True}, "echo"),
         ({"logprobs": 21}, "logprobs"),
         ({"n": 9}, "n"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
     ],
 )
 async def test_what_cannot_be_served_is_refused(
@@ -100,7 +100,7 @@ async def test_the_fallback_answers_while_nothing_was_seen(
     async with pair(tmp_path_factory.mktemp("pair")) as (home, live, spare):
         live.play(*FAILED[fault])
         spare.play(*(tale("Hi.") if surface == "completions" else status(200, VECTORS)))
-        body = {**ASKED, "input": "x"}
+        body = BODIES[surface]
         async with home.client.post(f"{home.url}/v1/{surface}", json=body) as response:
             assert (response.status, response.headers["x-manners-engine"]) == (200, "spare")
         assert (await home.metrics())("manners_failovers_total", engine="live") == 1
@@ -151,7 +151,7 @@ async def test_an_engine_without_this_api_is_not_to_blame(
     async with house(tmp_path_factory.mktemp("no")) as home:
         for _ in range(5):
             home.engine.play(*status(code, {"error": {"message": "what?"}}))
-            body = {**ASKED, "input": "x"}
+            body = BODIES[surface]
             async with home.client.post(f"{home.url}/v1/{surface}", json=body) as response:
                 assert response.status == 400
                 assert (await response.json())["error"]["code"] == "unsupported_by_engine"

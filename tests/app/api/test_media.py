@@ -52,7 +52,6 @@ LOOKED_AT: dict[str, tuple[str, list[Any], list[Any]]] = {
         [{"role": "tool", "content": [SEEN], "tool_call_id": "c"}],
     ),
     "responses": (RESPONSES, turn({"type": "input_text", "text": "What do you make of it?"}, {"type": "input_image", "image_url": URL}), turn(ASK, SEEN)),
-    "responses, a sound": (RESPONSES, turn({**PLAYED}), turn(PLAYED)),
     "responses, a tool's": (
         RESPONSES,
         [

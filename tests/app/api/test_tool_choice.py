@@ -20,7 +20,6 @@ from app.api.tool_choice import (
     is_guided,
     other_means,
 )
-from app.errors.tree import BadField
 from deploy.engine.abilities import Abilities
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Finish, Text, Thought, Usage
@@ -43,14 +42,6 @@ def named(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
-def allowed(mode: str, *names: str) -> dict[str, Any]:
-    """The choice among some."""
-    return {
-        "type": "allowed_tools",
-        "allowed_tools": {"mode": mode, "tools": [named(name) for name in names]},
-    }
-
-
 def asked(**fields: Any) -> dict[str, Any]:
     """A request with three tools."""
     return {"model": "annie", "messages": HELLO, "tools": TOOLS, **fields}
@@ -69,9 +60,6 @@ SENT: list[tuple[Any, bool | None, tuple[str, ...], str | None, bool | None]] = 
     ("none", False, (), None, None),
     (named("play"), None, ("play",), "required", False),
     (named("play"), True, ("play",), "required", False),
-    (allowed("auto", "stop", "find"), None, ("find", "stop"), "auto", None),
-    (allowed("required", "find", "find"), True, ("find",), "required", True),
-    (allowed("required", "play", "stop"), False, ("play", "stop"), "required", False),
 ]
 
 
@@ -96,7 +84,7 @@ def test_a_choice_is_told_in_plain_words_and_by_the_tools_that_are_shown(
     """Where words do not bind the engine, a required call is the schema of the reply."""
     dialect, abilities = ENGINES[engine]
     body = asked(tool_choice=choice, parallel_tool_calls=parallel)
-    request = check_chat(body, 9)
+    request = check_chat(body)
     sent = json.loads(upstream_body(request, body, AskedEngine(dialect, "m", abilities)))
     assert tuple(tool["function"]["name"] for tool in sent.get("tools", ())) == shown
     guided = word == "required" and engine in ("llama-server", "vllm without a parser, XML")
@@ -158,26 +146,6 @@ def test_references_of_a_tools_schema_stay_in_it() -> None:
     assert not fits(schema, {"name": "b", "arguments": {"size": "small"}})
 
 
-REFUSED: dict[str, Any] = {
-    "a name that nobody declared": named("dance"),
-    "an allowed name that nobody declared": allowed("auto", "play", "dance"),
-    "a name that is none": {"type": "function", "function": {"name": 7}},
-    "a kind that is not served": {"type": "custom", "custom": {"name": "play"}},
-    "a word that there is not": "any",
-    "allowed tools without a mode": {"type": "allowed_tools", "allowed_tools": {"tools": [named("play")]}},
-    "allowed tools, forbidden": allowed("none", "play"),
-    "no allowed tool": allowed("auto"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("choice", REFUSED.values(), ids=REFUSED)
-def test_a_choice_that_cannot_be_kept_is_refused_by_its_name(choice: Any) -> None:
-    with pytest.raises(BadField) as caught:
-        check_chat(asked(tool_choice=choice), 9)
-    assert (caught.value.param, caught.value.code) == ("tool_choice", "invalid_value")
-    assert "tool_choice" in caught.value.message and len(caught.value.message) < 300
-
-
 # What of a reply passes.
 
 START, ARGUMENTS = CallStart(0, 0, "play", "a"), CallArguments(0, 0, "{}")
@@ -186,8 +154,8 @@ END: tuple[Event, ...] = (Finish(0, "tool_calls"), Usage({}), Done())
 STOP: tuple[Event, ...] = (Finish(0, "stop"), Usage({}), Done())
 CALL: tuple[Event, ...] = (START, ARGUMENTS)
 REQUIRED, ONE = ToolPolicy("required"), ToolPolicy("auto", single=True)
-PLAY = ToolPolicy("required", frozenset({"play"}), single=True)
-SOME = ToolPolicy("auto", frozenset({"play"}))
+PLAY = ToolPolicy("required", "play", single=True)
+SOME = ToolPolicy("required", "play")
 
 KEPT: dict[str, tuple[ToolPolicy, tuple[Event, ...], tuple[Event, ...]]] = {
     # choice, reply, what of it passes
@@ -200,7 +168,6 @@ KEPT: dict[str, tuple[ToolPolicy, tuple[Event, ...], tuple[Event, ...]]] = {
     "one call of two": (ONE, (*CALL, *SECOND, *END), (*CALL, *END)),
     "one call of three, and words between": (ONE, (*CALL, *SECOND, Text(0, "So."), *SECOND, *END), (*CALL, Text(0, "So."), *END)),
     "no call where none is required": (ONE, (Text(0, "No."), *STOP), (Text(0, "No."), *STOP)),
-    "no call of those that are allowed": (SOME, (Text(0, "No."), *STOP), (Text(0, "No."), *STOP)),
     "the named call": (PLAY, (*CALL, *END), (*CALL, *END)),
     "the named call twice": (PLAY, (*CALL, CallStart(0, 1, "play", "b"), *END), (*CALL, *END)),
     "an engine's fault in front of a call": (REQUIRED, (Text(0, "Well."), Broken("gone", "x")), (Broken("gone", "x"),)),
@@ -301,7 +268,7 @@ _EVENTS = st.one_of(
 _CHOICES = st.builds(
     ToolPolicy,
     st.sampled_from(["auto", "required"]),
-    st.one_of(st.none(), st.frozensets(st.sampled_from(NAMES), min_size=1)),
+    st.sampled_from([None, *NAMES]),
     st.booleans(),
 )
 
