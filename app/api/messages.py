@@ -4,12 +4,11 @@ A reply is a list of content blocks. The engine counts tokens at the end of its 
 `message_start` reports zero and `message_delta` the count.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from app.api.items import ItemEncoder
+from app.api.items import ItemCollector
 from app.api.messages_request import MessagesRequest
 from app.api.surface import Counts, OverChat, ParsedRequest
 from app.errors.tree import ANTHROPIC_PATH, anthropic_error
@@ -29,7 +28,6 @@ _DELTAS = {
     "thinking": (b"thinking_delta", b"thinking"),
     "tool_use": (b"input_json_delta", b"partial_json"),
 }
-_NAMES = ("text", "thinking", "tool_use")
 _json = msgspec.json.Encoder().encode
 
 
@@ -68,86 +66,56 @@ def _block(kind: str, text: str, call: CallStart | None) -> dict[str, Any]:
     return {"type": kind, kind: text, **({"signature": ""} if kind == "thinking" else {})}
 
 
-class MessagesEncoder(ItemEncoder):
+class MessagesCollector(ItemCollector):
+    """One Message."""
+
+    names = ("text", "thinking", "tool_use")
+
+    def message(self) -> bytes:
+        """The Message as JSON."""
+        content = [_block(kind, "".join(parts), call) for kind, parts, call in self._items]
+        return _json(_message(self._head, content, self._finish, self._usage))
+
+
+class MessagesEncoder(MessagesCollector):
     """Named events, message_start to message_stop."""
 
-    names = _NAMES
-    _index = -1  # of the last block
+    _is_begun = False
     _delta = b""  # what begins each delta of the open block
-
-    def texts(self, texts: Sequence[str]) -> bytes:
-        if self._kind != "text" or self._inliner.is_on:
-            return super().texts(texts)
-        return b"".join([self._delta + _json(text) + b"}}\n\n" for text in texts])
 
     def fault(self, message: str, code: str, kind: str = "upstream_error") -> bytes:
         error = anthropic_error(message, code, 400 if kind == "invalid_request_error" else 500)
         return b"event: error\ndata: " + _json(error) + b"\n\n"
 
-    def _begin(self, out: list[bytes]) -> None:
-        if self._index < 0:
-            self._emit("message_start", {"message": _message(self._head, [], None, None)}, out)
-
-    def _open(self, kind: str, out: list[bytes], call: CallStart | None = None) -> None:
-        self._begin(out)
-        self._kind, self._index = kind, self._index + 1
-        fields = {"index": self._index, "content_block": _block(kind, "", call)}
+    def _open(self, out: list[bytes]) -> None:
+        self._start(out)
+        index = len(self._items) - 1
+        fields = {"index": index, "content_block": _block(self._kind, "", self._call)}
         self._emit("content_block_start", fields, out)
-        delta, field = _DELTAS[kind]
+        delta, field = _DELTAS[self._kind]
         self._delta = (
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-            b'"delta":{"type":"%b","%b":' % (self._index, delta, field)
+            b'"delta":{"type":"%b","%b":' % (index, delta, field)
         )
 
     def _more(self, text: str, out: list[bytes]) -> None:
         out.append(self._delta + _json(text) + b"}}\n\n")
 
     def _close(self, out: list[bytes]) -> None:
-        if self._kind:
-            self._kind = ""
-            self._emit("content_block_stop", {"index": self._index}, out)
-
-    def _end(self, out: list[bytes]) -> None:
-        self._begin(out)
-        self._close(out)
+        self._emit("content_block_stop", {"index": len(self._items) - 1}, out)
 
     def _done(self, out: list[bytes]) -> None:
+        self._start(out)
         self._emit("message_delta", {"delta": _stop(self._finish), "usage": _usage(self._usage)}, out)
         self._emit("message_stop", {}, out)
 
+    def _start(self, out: list[bytes]) -> None:
+        if not self._is_begun:
+            self._is_begun = True
+            self._emit("message_start", {"message": _message(self._head, [], None, None)}, out)
+
     def _emit(self, name: str, fields: dict[str, Any], out: list[bytes]) -> None:
         out.append(b"event: %b\ndata: %b\n\n" % (name.encode(), _json({"type": name, **fields})))
-
-
-class MessagesCollector(ItemEncoder):
-    """One Message."""
-
-    names = _NAMES
-
-    def __init__(self, head: ReplyHead) -> None:
-        super().__init__(head)
-        self._blocks: list[tuple[str, list[str], CallStart | None]] = []  # kinds, and texts to be joined
-
-    def texts(self, texts: Sequence[str]) -> bytes:
-        if self._kind != "text" or self._inliner.is_on:
-            return super().texts(texts)
-        self._blocks[-1][1].extend(texts)
-        return b""
-
-    def _open(self, kind: str, out: list[bytes], call: CallStart | None = None) -> None:
-        self._kind = kind
-        self._blocks.append((kind, [], call))
-
-    def _more(self, text: str, out: list[bytes]) -> None:
-        self._blocks[-1][1].append(text)
-
-    def _close(self, out: list[bytes]) -> None:
-        self._kind = ""
-
-    def message(self) -> bytes:
-        """The Message as JSON."""
-        content = [_block(kind, "".join(parts), call) for kind, parts, call in self._blocks]
-        return _json(_message(self._head, content, self._finish, self._usage))
 
 
 class Messages(OverChat):

@@ -94,7 +94,7 @@ class FunctionTool(Function):
     strict: bool | None = None
 
 
-class NamedTool(Part):
+class ToolChoiceFunction(Part):
     """The tool that must be called."""
 
     type: Literal["function"]
@@ -135,7 +135,7 @@ class ResponsesRequest(ForeignRequest):
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
     instructions: str | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoiceFunction | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: TokenLimit | None = None
     temperature: Temperature | None = None
@@ -161,7 +161,7 @@ class ResponsesRequest(ForeignRequest):
             "messages": [*said, *_turns(asked)],
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "tools": [_tool(tool) for tool in self.tools] if self.tools else None,
-            "tool_choice": named if isinstance(choice, NamedTool) else choice,
+            "tool_choice": named if isinstance(choice, ToolChoiceFunction) else choice,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
             "response_format": schema if form and form.type != "text" else None,
         }

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from app.access.accounts import ANONYMOUS, MOST, Account, Admission, estimate
 from app.access.clock import unix_now
+from app.api.embeddings import Embeddings
 from app.api.engine_request import (
     NO_TOOLS_HINT,
     SOME_TOOLS_HINT,
@@ -25,7 +26,6 @@ from app.api.engine_request import (
     is_forced,
     thinking_for,
 )
-from app.api.embeddings import Embeddings
 from app.api.surface import OverChat, ParsedRequest, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import ToolChoiceEnforcer, enforcer_for, other_means

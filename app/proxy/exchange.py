@@ -21,8 +21,8 @@ from functools import partial
 from typing import Final, Literal
 
 from app.access.accounts import MOST
-from app.api.engine_request import answer_policy
 from app.api.embeddings import Embeddings
+from app.api.engine_request import answer_policy
 from app.api.surface import Counts
 from app.api.thinking_budget import ThoughtWatch
 from app.api.tool_choice import ToolChoiceEnforcer
