@@ -91,7 +91,8 @@ class ResponsesCollector(ItemCollector):
         if call is not None:
             return item | {"call_id": call.id, "name": call.name, "arguments": text}
         content = [] if is_begun else [_part(kind, text)]
-        return item | ({"role": "assistant"} if kind == "message" else {"summary": []}) | {"content": content}
+        of_kind: dict[str, Any] = {"role": "assistant"} if kind == "message" else {"summary": []}
+        return {**item, **of_kind, "content": content}
 
     def _end(self, out: list[bytes]) -> None:
         if not self._items:

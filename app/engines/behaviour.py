@@ -32,7 +32,7 @@ async def ask_questions(upstream: Upstream, url: str, asked: AskedEngine) -> Seq
     audits: list[ReplyAudit] = []
     for question in QUESTIONS:
         body = {"model": "", "messages": [{"role": "user", "content": question}], "max_tokens": OFF_ROOM}
-        chat = check_chat({**body, "stream": True}, 1)
+        chat = check_chat({**body, "stream": True})
         policy = stream_policy(chat, asked, "probe")
         pipeline = Pipeline(policy)
         audit = ReplyAudit(thinking=False)

@@ -42,7 +42,6 @@ SUITE: Final = f"sha256:{hashlib.sha256(SCHEMA.encode()).hexdigest()}"
 """Takes the place of the suite's digest in the samples' keys; every record is its own case."""
 LONGEST_ANSWER: Final = 1024
 """max_tokens where a request has none, because a candidate may repeat itself endlessly."""
-_MOST_MESSAGES: Final = 1 << 16
 Track = Callable[[str], RunProgress | None]
 
 
@@ -198,7 +197,7 @@ def _body(record: ShadowRecord) -> dict[str, Any]:
 
 def _chat(record: ShadowRecord) -> ChatRequest | None:
     try:
-        return check_chat(_body(record), _MOST_MESSAGES)
+        return check_chat(_body(record))
     except RequestError:
         return None
 
