@@ -12,7 +12,6 @@ DUEL   := .work/duel
 CLIENTS := .venv-clients
 CLIENTS_JS := .work/clients
 HELM   := .work/helm
-COVERAGE := .work/coverage
 BUNDLE := .work/gpu-bundle
 # Nothing is compiled in advance: most of what is installed is never imported.
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
@@ -53,10 +52,8 @@ endif
 test: $(VENV)/.dev  ## the fast tests, in parallel, real llama.cpp among them; a skip says what to install
 	$(PARALLEL) $(PYTEST_ARGS)
 
-coverage: $(VENV)/.dev  ## the fast tests again, and what they run of each floor and room, in lines and branches
-	mkdir -p $(COVERAGE)
-	$(PARALLEL) -q --cov --cov-branch --cov-report=json:$(COVERAGE)/coverage.json $(PYTEST_ARGS) --timeout 900
-	@$(BIN)/python -m tests.coverage_report $(COVERAGE)/coverage.json
+coverage: $(VENV)/.dev  ## the fast tests again, and what they run of each file, in lines and branches
+	$(PARALLEL) -q --cov --cov-branch --cov-report=term:skip-covered $(PYTEST_ARGS) --timeout 900
 
 # These compute, and each worker imports torch first: no worker more than cores.
 test-slow test-quantizer: WORKERS := $(shell echo $$(($(CORES) < 8 ? $(CORES) : 8)))

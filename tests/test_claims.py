@@ -1,4 +1,4 @@
-"""What SECURITY.md and docs/reliability.md claim is held by tests that exist."""
+"""What SECURITY.md claims is held by tests that exist."""
 
 import ast
 import re
@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.targets import TARGETS
 from tests.looped import looped
-from tests.reliability.endless import KINDS
 
 ROOT = Path(__file__).parents[1]
 LOCKS = sorted(lock for lock in (ROOT / "requirements").glob("*.txt") if "-excluded" not in lock.name)
@@ -45,27 +43,12 @@ def test_a_claim_names_tests_that_are_there(claim: tuple[str, str]) -> None:
         assert path.is_file() and name.startswith("test_") and name in functions_in(path), f"{file}::{name}"
 
 
-@looped("section", text_of("docs/reliability.md").split("\n## ")[1:])
-def test_a_section_names_the_files_of_its_tests(section: str) -> None:
-    """tests/test_links.py opens them."""
-    assert "\nTests: [test_" in section or section.startswith("Not covered"), section.partition("\n")[0]
-
-
-def table(name: str) -> list[str]:
-    """The first column of a table between two marks of docs/reliability.md."""
-    body = text_of("docs/reliability.md").split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0]
-    rows = [line for line in body.splitlines() if line.startswith("| ")]
-    return [row.split("|")[1].strip() for row in rows[1:]]
-
-
-def test_the_table_of_endless_replies_is_that_of_the_test() -> None:
-    assert sorted("; ".join(table("endless")).split("; ")) == sorted(KINDS)
-
-
-def test_the_table_of_fuzzing_is_that_of_its_targets() -> None:
-    """`safetensors` needs the quantizer's packages (tests/fuzz/weights.py)."""
-    named = [row.rpartition("(`")[2].removesuffix("`)") for row in table("fuzzing")]
-    assert sorted(named) == sorted([*TARGETS, "safetensors"])
+def test_a_slow_test_is_in_a_file_that_make_test_slow_finds() -> None:
+    """It looks for the mark in files of tests: nowhere else may it be used, or be given a name."""
+    texts = {path: path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    found = {path: text for path, text in texts.items() if re.search(r"mark\.slow", text)}
+    assert found and all(path.name.startswith("test_") for path in found)
+    assert not [path for path, text in found.items() if re.search(r"^\w+ = pytest\.mark\.slow", text, re.M)]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)

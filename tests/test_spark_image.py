@@ -24,10 +24,3 @@ def test_its_versions_are_those_that_are_checked(name: str) -> None:
     (checked,) = re.findall(rf"^{name} +:= (.+)$", MAKEFILE, re.MULTILINE)
 
     assert built == checked
-
-
-def test_continuous_integration_asks_for_the_wheels() -> None:
-    assert "make aarch64" in (ROOT / ".ci" / "run").read_text("utf-8")
-    assert "make aarch64" in (ROOT / ".github" / "workflows" / "changes.yml").read_text("utf-8")
-    for lock in ("gateway", "quantizer"):
-        assert f"requirements/{lock}.txt" in MAKEFILE.partition("\naarch64:")[2].partition("\n\n")[0]

@@ -129,8 +129,6 @@ AIMS = (
     (cpu_ratio, "paced-c1", "before", 1.05),
     (cpu_ratio, "unpaced-c16", "before", 1.05),
     (ttft_ratio, "first-c1", "before", 1.05),
-    (cpu_ratio, "paced-c16", "smg1", None),
-    (cpu_ratio, "paced-c16", "own", None),
     (cpu_ratio, "paced-c16", "aiohttp", None),
     (cpu_ratio, "paced-c16", "nginx", None),
     (ttft_ratio, "first-c1", "smg", None),

@@ -50,7 +50,6 @@ ROWS = (
     Row("paced-c16", "16 streams, 64 tokens 1 ms apart: the row that counts", 16, 20, 64, True, 0.008),
     Row("paced-c1", "1 stream, 64 tokens 1 ms apart", 1, 30, 64, True, 0.004),
     Row("first-c1", "1 stream, 4 tokens 1 ms apart: first tokens", 1, 250, 4, True, 0.003, whole=True),
-    Row("unpaced-c1", "1 stream, 64 tokens at once", 1, 150, 64, False),
     Row("unpaced-c16", "16 streams, 64 tokens at once", 16, 20, 64, False),
 )
 

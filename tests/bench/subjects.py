@@ -134,22 +134,14 @@ class Before(Manners):
         return [command[0], "-P", "-c", run, *command[3:]]
 
 
-class Own(Subject):
-    """Our stack with nothing in it."""
-
-    name, title, does = "own", "FastAPI, callbacks", "pass-through, nothing else"
-    kind: ClassVar[str] = "own"
-
-    def command(self) -> list[str]:
-        engine = self.engine.rpartition(":")[2]
-        return [sys.executable, "-m", "tests.bench.passthrough", self.kind, str(self.port), engine]
-
-
-class Usual(Own):
+class Usual(Subject):
     """The stack that most would write first."""
 
     name, title, does = "aiohttp", "FastAPI + aiohttp", "pass-through, nothing else"
-    kind = "aiohttp"
+
+    def command(self) -> list[str]:
+        engine = self.engine.rpartition(":")[2]
+        return [sys.executable, "-m", "tests.bench.passthrough", str(self.port), engine]
 
 
 class Smg(Subject):
@@ -172,15 +164,6 @@ class Smg(Subject):
 
     def version(self) -> str:
         return peers.version("smg", "smg")
-
-
-class SmgOneThread(Smg):
-    """The same with one runtime thread: fewer wake-ups across cores, less CPU per chunk."""
-
-    name, title = "smg1", "smg, one thread"
-
-    def environment(self) -> dict[str, str]:
-        return {"TOKIO_WORKER_THREADS": "1"}
 
 
 class LiteLLM(Subject):
@@ -243,5 +226,5 @@ def _peer(name: str, program: str) -> Path:
 
 
 SUBJECTS: dict[str, type[Subject]] = {
-    kind.name: kind for kind in (Direct, Manners, Before, Own, Usual, Smg, SmgOneThread, LiteLLM, Nginx)
+    kind.name: kind for kind in (Direct, Manners, Before, Usual, Smg, LiteLLM, Nginx)
 }

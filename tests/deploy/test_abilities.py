@@ -196,20 +196,6 @@ async def test_each_answer_settles_its_question(kind: str, said: Said, field: st
     assert getattr(await found({**RAW_VLLM, kind: said}), field) == value
 
 
-@pytest.mark.parametrize(
-    "takes, media",
-    [
-        (("image_url",), ("image",)),
-        (("input_audio",), ("audio",)),
-        (("image_url", "input_audio"), ("image", "audio")),
-    ],
-)
-async def test_a_vllm_is_shown_a_picture_and_played_a_sound(
-    takes: tuple[str, ...], media: tuple[str, ...]
-) -> None:
-    assert (await found({**RAW_VLLM, **dict.fromkeys(takes, HELLO)})).media == media
-
-
 async def test_what_is_stated_is_not_tried(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("<function=", "utf-8")
     it = Engine({**RAW_VLLM, "input_audio": HELLO})
@@ -224,12 +210,6 @@ async def test_the_samples_are_what_they_say() -> None:
     assert image.startswith(b"\x89PNG\r\n\x1a\n") and image.endswith(b"IEND\xaeB`\x82")
     with wave.open(io.BytesIO(base64.b64decode(SAMPLES["audio"]["input_audio"]["data"]))) as sound:
         assert (sound.getnchannels(), sound.getframerate(), sound.getnframes()) == (1, 16000, 8000)
-
-
-@pytest.mark.parametrize("said", [(200, []), (200, None), (500, "oh"), (200, {"choices": []})])
-async def test_an_answer_without_sense_leaves_the_usual(said: Said) -> None:
-    kinds = ("tools", "budget", "off", "/tokenize", "/detokenize", "closing", "/v1/models", "/version")
-    assert await found(dict.fromkeys(kinds, said)) == Abilities()
 
 
 @pytest.mark.parametrize("script", [[answer(b"200 OK")], [b""], [9.0]])
@@ -262,18 +242,9 @@ async def test_what_was_not_answered_in_time_is_asked_once_more_and_costs_no_oth
     assert (result.build, result.budgets) == (build, False)
 
 
-async def test_a_stranger_is_asked_nothing() -> None:
-    async with engine(RAW_VLLM) as (it, url):
-        assert await ask(url, "openai") == Abilities()
-    assert not it.asked
-
-
 async def test_a_url_engine_that_is_ready_says_what_it_can_do() -> None:
     models = answer(b"200 OK", b'{"data":[{"id":"m"}]}')
     async with scripted([models], [OK, TOKEN, DONE], [answer(b"404 Not Found", b"{}")]) as it:
         spec = EngineSpec(name="v", dialect="llama-server", driver="url", url=it.url)
         state = await UrlEngine(spec).start()
     assert state.state is Phase.READY and state.abilities == Abilities()
-
-
-NESTED = b'{"a":' * 900 + b"1" + b"}" * 900

@@ -10,19 +10,15 @@ import pytest
 
 from deploy.core.errors import FlagError, SpecError, StartFailed, WeightsError
 from deploy.drivers.container import (
-    CACHE,
     MODEL,
-    NETWORK,
     Placement,
     argv,
-    container_name,
     create_body,
-    labels,
 )
 from deploy.drivers.container_run import ContainerRun
 from deploy.drivers.docker import DockerEngine
 from deploy.drivers.docker_client import Docker
-from deploy.engine.spec import EngineSpec, spec_digest
+from deploy.engine.spec import EngineSpec
 from tests.scale import PATIENCE
 
 IMAGE = "vllm/vllm-openai@sha256:" + "0a" * 32
@@ -73,28 +69,6 @@ def test_an_engine_of_another_dialect_cannot_be_started_and_a_gpu_can_be_withhel
     gpus = [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]
     for spec, requests in ((VLLM, gpus), (replace(VLLM, gpu="none"), [])):
         assert create_body(spec, PLACING)["HostConfig"]["DeviceRequests"] == requests
-
-
-def test_what_is_compiled_goes_to_the_images_own_cache() -> None:
-    body = create_body(VLLM, PLACING)
-    environment = dict(line.split("=", 1) for line in body["Env"])
-    caches = {name for name, value in environment.items() if value.startswith(CACHE)}
-    assert caches >= {"HOME", "VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
-                      "FLASHINFER_WORKSPACE_BASE", "XDG_CACHE_HOME"}  # fmt: skip
-    mounts = {mount["Target"]: (mount["Source"], mount["ReadOnly"]) for mount in body["HostConfig"]["Mounts"]}
-    assert mounts == {MODEL: ("/models/annie-9b-nvfp4", True), CACHE: ("/state/caches/0a0a", False)}
-
-
-def test_a_container_is_found_by_labels_and_by_one_name() -> None:
-    found = labels(VLLM, PLACING)
-    assert found == {
-        "manners.instance": "0123456789ab", "manners.engine": "spark", "manners.spec": spec_digest(VLLM),
-        "manners.artefact": "sha256:aa",
-    }  # fmt: skip
-    name = container_name(VLLM, PLACING.instance)
-    assert name.startswith("manners-01234567-spark-")
-    assert container_name(replace(VLLM, args=()), PLACING.instance) != name
-    assert create_body(VLLM, PLACING)["HostConfig"]["NetworkMode"] == NETWORK
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,16 @@
 """Whatever a driver, an engine's output or its last words do, the engine goes on being supervised."""
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from deploy.core.errors import StartFailed, StartTimeout
-from deploy.drivers.child import REPORT_BYTES, Child, ChildReport, read_report
-from deploy.drivers.url import UrlEngine
+from deploy.core.errors import StartFailed
 from deploy.engine.engine import Phase
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import Engine, EngineRun, RunEnd
 from deploy.engine.supervisor import RestartPolicy
-from tests.deploy.scripted import DONE, OK, TOKEN, answer, scripted
+from tests.deploy.scripted import DONE, OK, TOKEN, scripted
 from tests.deploy.test_tasks import reports
 from tests.scale import PATIENCE
 
@@ -117,57 +112,3 @@ async def test_an_engine_that_failed_starts_again_by_itself_where_its_policy_say
             assert (engine.runs, engine.state.last_error, engine.state.restarts) == (2, None, 0)
             await engine.stop()
         assert engine.state.state is Phase.STOPPED
-
-
-async def test_a_strangers_engine_that_comes_up_late_is_found(tmp_path: Path) -> None:
-    script = [answer(b"503 Loading", b"")]
-    async with scripted(script) as server:
-        spec = EngineSpec(name="late", dialect="openai", driver="url", url=server.url)
-        engine = UrlEngine(spec, model="m", start_timeout_s=0.1, policy=RestartPolicy(retry_s=0.01))
-        with pytest.raises(StartTimeout, match="does not stream"):
-            await engine.start()
-        script[:] = [OK, TOKEN, DONE]
-        async with asyncio.timeout(PATIENCE):
-            while (seen := engine.state).state is not Phase.READY:
-                await engine.changed(seen)
-        await engine.stop()
-    assert engine.state.state is Phase.STOPPED
-
-
-class NoLog:
-    """Where nothing is written."""
-
-    requests_flow = False
-
-
-@asynccontextmanager
-async def said(line: bytes) -> AsyncIterator[Child]:
-    """A child that has written this to its report, and gone."""
-    read, write = socket.socketpair()
-    child = Child(None, NoLog(), -1, asyncio.get_running_loop().create_future())  # type: ignore[arg-type]
-    reading = read_report(read, child)
-    writer = asyncio.create_task(asyncio.to_thread(_write, write, line))
-    yield child
-    await asyncio.wait([reading, writer])
-
-
-def _write(end: socket.socket, line: bytes) -> None:
-    with end, suppress(BrokenPipeError, ConnectionResetError):
-        end.sendall(line)
-
-
-NO_REPORTS = {
-    "nothing": b"",
-    "no JSON": b"boom\n",
-    "a number": b"5\n",
-    "a list": b'["url"]\n',
-    "an address that is no text": b'{"url":5}\n',
-    "deep": b'{"url":' + b"[" * 60_000 + b"\n",
-    "endless": b"x" * (4 * REPORT_BYTES),
-}
-
-
-@pytest.mark.parametrize("line", NO_REPORTS.values(), ids=NO_REPORTS.keys())
-async def test_a_report_that_is_none_is_a_death_in_silence(line: bytes) -> None:
-    async with said(line) as child, asyncio.timeout(PATIENCE):
-        assert await child.report == ChildReport()

@@ -12,11 +12,6 @@ def settings(*args: str, cores: int = 2) -> Settings:
     return {key: value for key, value in parsed.items() if DEFAULTS.get(key) != value}
 
 
-@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (4, 2), (8, 4), (64, 4)])
-def test_threads_are_half_the_cores_and_at_most_four(cores: int, threads: int) -> None:
-    assert settings(cores=cores) == {"cpuparams.n_threads": threads}
-
-
 @pytest.mark.parametrize(
     ("args", "field", "value"),
     [

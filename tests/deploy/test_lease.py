@@ -21,25 +21,6 @@ def test_a_lease_has_one_holder_and_says_whom(tmp_path: Path) -> None:
         mine.take("op-2")
 
 
-@pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
-def test_on_a_full_disk_it_is_taken_and_given_back_as_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    def full(*given: object) -> None:
-        raise OSError(errno.ENOSPC, "no space")
-
-    mine, yours = Lease(lease_path(tmp_path)), Lease(lease_path(tmp_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(f"deploy.memory.lease.os.{call}", full)
-        mine.take("op-1")
-        assert mine.holder == "op-1"
-        with pytest.raises(LeaseHeld):
-            yours.take("op-2")
-        mine.release("op-1")
-    yours.take("op-2")
-    yours.release("op-2")
-
-
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINTR, errno.EIO])
 def test_a_lock_that_cannot_be_tried_is_an_error_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

@@ -53,18 +53,6 @@ def test_any_other_line_keeps_its_head_only(line: bytes, head: bytes) -> None:
     assert b"withheld" in kept
 
 
-def test_lines_are_kept_whole_until_requests_flow(tmp_path: Path) -> None:
-    path = tmp_path / "engines" / "e.log"
-    log = LogFile(path)
-    log.write(b"error loading model: x")
-    log.requests_flow = True
-    log.write(b"error loading model: x")
-    log.close()
-    first, second = path.read_bytes().splitlines()
-    assert first == b"error loading model: x"
-    assert b"x" not in second
-
-
 def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "e.log"
     for run in (b"one", b"two", b"three"):
@@ -74,16 +62,6 @@ def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
     assert path.read_bytes() == b"three\n"
     assert path.with_name("e.log.1").read_bytes() == b"two\n"
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_log_begins_anew_at_its_limit(tmp_path: Path) -> None:
-    path = tmp_path / "e.log"
-    log = LogFile(path, limit=100)
-    for number in range(1000):
-        log.write(b"%09d" % number)
-    log.close()
-    assert path.read_bytes().endswith(b"000000998\n000000999\n")
-    assert [file.stat().st_size <= 100 for file in tmp_path.iterdir()] == [True, True]
 
 
 async def test_an_output_is_logged_line_by_line_to_its_unfinished_end(tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from math import inf
 from typing import Any
 
-import pytest
-
-from deploy.profiles.matrix import BenchCell, cells, finite, pick, plan, quantile, rows, words
+from deploy.profiles.matrix import BenchCell, cells, finite, pick, plan, rows, words
 from gates.run.latency_readings import LatencyReading
 from gates.run.latency_schedule import LatencySlot, Schedule
 from gates.run.target import Target
@@ -27,30 +25,12 @@ def reading(cell: BenchCell, ttft: float | None, **more: Any) -> LatencyReading:
     return LatencyReading(cell.arm, LatencySlot("c", 100, "steady", 0, 0), ttft=ttft, **more)
 
 
-def test_prompts_are_of_different_kinds_and_none_wants_a_call() -> None:
-    found = pick(SUITE, 4)
-    assert len({case.turn for case in found}) == 4
-    assert not any(case.expect.get("calls") for case in found)
-
-
 def test_each_prompt_is_asked_of_every_cell_twice_a_round_and_warm_ups_are_not_kept() -> None:
     phase = plan(SUITE, ALL, ENGINES, pick(SUITE, 2), SCHEDULE)
     kept = [ask for ask in phase if ask.recorded]
     assert len(ALL) == 8 and len(kept) == 8 * 2 * 2 * 2
     assert len(phase) > len(kept) and not any(ask.recorded for ask in phase[: len(phase) - len(kept)])
     assert len({ask.key.digest for ask in kept}) == len(kept)
-
-
-def test_the_request_says_what_the_cell_is() -> None:
-    phase = plan(SUITE, ALL, ENGINES, pick(SUITE, 1), SCHEDULE)
-    for ask in phase:
-        body, name = ask.request, ask.key.arm
-        assert body["chat_template_kwargs"] == {"enable_thinking": "thinking" in name}
-        assert body["stream"] is ("stream" in name) and ask.key.mode == (
-            "stream" if body["stream"] else "whole"
-        )
-        assert ("stream_options" in body) is body["stream"]
-        assert body["max_tokens"] == (576 if "thinking" in name else 64)
 
 
 def test_a_row_holds_the_median_and_the_tail_and_a_failure_is_the_worst_value() -> None:
@@ -63,17 +43,3 @@ def test_a_row_holds_the_median_and_the_tail_and_a_failure_is_the_worst_value() 
     assert row.why == "timeout: nothing came"
     (bad,) = rows([cell], [100], [reading(cell, None, failed="x")])
     assert bad.ttft_median == inf and finite(bad.ttft_median) is None and "never" in words(bad)
-
-
-@pytest.mark.parametrize(
-    ("values", "q", "found"),
-    [
-        ([3, 1, 2], 0.5, 2),
-        ([1, 2, 3, 4], 0.5, 2),
-        (range(1, 101), 0.95, 95),
-        ([7], 0.05, 7),
-        ([1, 9], 0.95, 9),
-    ],
-)
-def test_a_quantile_is_one_of_the_values(values: Any, q: float, found: float) -> None:
-    assert quantile(values, q) == found

@@ -38,13 +38,6 @@ def spark(available: float) -> Memory:
     return Memory(SPARK, int(available * GIB))
 
 
-def test_what_meminfo_says_is_read_in_bytes() -> None:
-    text = (
-        "MemTotal:       127507804 kB\nMemFree: 1 kB\nMemAvailable:   30304768 kB\nHugePages_Total:       0\n"
-    )
-    assert parse_meminfo(text) == Memory(127507804 * 1024, 30304768 * 1024)
-
-
 @pytest.mark.parametrize("text", ["", "MemTotal: 1 kB\n", "MemTotal: x\nMemAvailable: y\n"])
 def test_a_meminfo_without_the_two_numbers_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="MemAvailable"):

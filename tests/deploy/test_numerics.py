@@ -32,19 +32,6 @@ def experts(backend: str) -> str:
     )
 
 
-def configured(kv_cache: str, device: str) -> str:
-    """As a vLLM on a CPU logged it, with other values, without what is before and behind."""
-    return (
-        f"{AT}[core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='/model', "
-        "speculative_config=None, tokenizer='/model', skip_tokenizer_init=False, tokenizer_mode=auto, revision=None, "
-        "dtype=torch.bfloat16, max_seq_len=512, download_dir=None, load_format=auto, tensor_parallel_size=1, "
-        "quantization=modelopt_fp4, quantization_config=None, enforce_eager=True, "
-        "aux_output_config=AuxOutputConfig(enable_return_routed_experts=False, max_bytes=None), "
-        f"kv_cache_dtype={kv_cache}, device_config={device}, "
-        "structured_outputs_config=StructuredOutputsConfig(backend='auto'), seed=0, served_model_name=annie"
-    )
-
-
 def vllm(*args: str, **changes: Any) -> EngineSpec:
     fields: dict[str, Any] = {"driver": "process", "command": ("vllm", "serve"), "artefact": Path("/model")}
     return EngineSpec(name="annie", dialect="vllm", args=args, **{**fields, **changes})
@@ -91,24 +78,6 @@ def test_the_kernels_that_vllm_names_say_what_they_round(
 ) -> None:
     log = "\n".join(["starting", *lines, "ready", ""])
     assert from_start(vllm(), log, "none") == Numerics(kernel=kernel, scheme=scheme)
-
-
-@pytest.mark.parametrize(
-    "args, log, kv_cache, gpu",
-    [
-        ((), configured("auto", "cuda"), "auto", "NVIDIA H200"),
-        ((), configured("fp8_e4m3", "cuda"), "fp8_e4m3", "NVIDIA H200"),
-        (("--kv-cache-dtype", "auto"), configured("fp8", "cpu"), "fp8", "none"),
-        (("--kv-cache-dtype=fp8",), "", "fp8", None),
-        (("--kv_cache_dtype", "fp8"), "", "fp8", None),
-        ((), configured("auto", "xpu"), "auto", None),
-        ((), "", None, None),
-    ],
-)
-def test_the_configuration_that_vllm_logs_has_its_cache_and_its_device(
-    args: tuple[str, ...], log: str, kv_cache: str | None, gpu: str | None
-) -> None:
-    assert from_start(vllm(*args), log, "NVIDIA H200") == Numerics(kv_cache=kv_cache, gpu=gpu)
 
 
 @pytest.mark.parametrize(

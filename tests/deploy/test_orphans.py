@@ -1,24 +1,18 @@
 """Nothing outlives the gateway: not when it is killed, not while a model loads, in either loop."""
 
-import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
-from deploy.drivers.child import child_environment
-from deploy.drivers.embedded import spawn_llama
-from deploy.engine.log import LogFile
-from tests.deploy.conftest import ends, lives, stat_of
+from tests.deploy.conftest import ends, lives
 from tests.deploy.test_process import artefact as artefact
 from tests.deploy.test_process import group_of
-from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -112,16 +106,6 @@ def test_a_killed_gateway_leaves_no_engine(gguf: Path, tmp_path: Path) -> None:
     assert ends(child)
 
 
-@pytest.mark.slow  # gateways and engines are started and killed: 1 s
-def test_a_killed_gateway_leaves_no_frozen_engine(gguf: Path, tmp_path: Path) -> None:
-    parent, child = pid_of_child(SERVING, gguf, tmp_path)
-    os.kill(child, signal.SIGSTOP)
-    while (stat_of(child) or "T")[0] != "T":
-        time.sleep(0.005)
-    killed(parent)
-    assert ends(child)
-
-
 def test_a_gateway_killed_during_a_load_leaves_no_engine(endless: Path, tmp_path: Path) -> None:
     parent, child = pid_of_child(LOADING, endless, tmp_path)
     assert lives(child)
@@ -144,30 +128,3 @@ def test_a_killed_gateway_leaves_no_server_of_another_environment_and_no_worker(
         os.killpg(leader, signal.SIGSTOP)
     killed(parent)
     assert {pid for pid in members if not ends(pid)} == set()
-
-
-def test_a_child_born_after_its_parent_died_ends_at_once(gguf: Path) -> None:
-    life, parents_end = os.pipe()
-    report_read, report = os.pipe()
-    os.close(parents_end)
-    command = [sys.executable, "-m", "deploy.drivers.llama_child", "--config", "{}"]
-    process = subprocess.Popen(
-        [*command, "--life", str(life), "--report", str(report)],
-        pass_fds=(life, report),
-        env=child_environment(os.environ),
-    )
-    for fd in (life, report_read, report):
-        os.close(fd)
-    assert process.wait(PATIENCE) == 1
-
-
-def test_a_load_can_be_stopped(endless: Path, tmp_path: Path) -> None:
-    async def main() -> None:
-        config = {"model": str(endless), "alias": "e", "settings": {}}
-        child = await spawn_llama(config, LogFile(tmp_path / "e.log"), os.environ)
-        await asyncio.sleep(0.5)
-        child.terminate()
-        assert await child.exit_status() == -signal.SIGTERM
-        child.close()
-
-    asyncio.run(main())

@@ -1,6 +1,5 @@
 """Tags mean what the lock says, and nothing else."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,6 @@ def test_a_tag_is_read_through_the_lock(tmp_path: Path) -> None:
     assert pinned("x:1", tmp_path) == f"x@{ONE}"
     assert pinned("x:2", tmp_path) == "x:2"
     assert pinned(f"y@{TWO}", tmp_path) == f"y@{TWO}"
-
-
-def test_a_lock_reads_as_it_was_written_and_is_sorted(tmp_path: Path) -> None:
-    assert read_lock(lock_path(tmp_path)) == {}
-    pins = {"b:1": ONE, "a:1": f"a@{TWO}"}
-    write_lock(lock_path(tmp_path), pins)
-    assert read_lock(lock_path(tmp_path)) == pins
-    assert list(json.loads(lock_path(tmp_path).read_text())["images"]) == ["a:1", "b:1"]
-    assert [path.name for path in tmp_path.iterdir()] == ["engines.lock"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"images": []}', '{"images": {"a:1": "a:2"}}'])

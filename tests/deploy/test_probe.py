@@ -1,7 +1,6 @@
 """Only a generated token makes an engine ready."""
 
 import asyncio
-import gzip
 import json
 from collections import Counter
 
@@ -12,9 +11,8 @@ from deploy.core.engine_http import LIMITS, MAX_BYTES
 from deploy.core.errors import StartCancelled, StartTimeout
 from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import EngineState, Phase
-from deploy.engine.probe import ProbeOutcome, probe, served_model, wait_until_streams
+from deploy.engine.probe import ProbeOutcome, probe, served_model
 from deploy.engine.spec import EngineSpec
-from gates.contracts.dialect import Dialect
 from gates.run.bounded_stream import READ_BYTES
 from tests.deploy.scripted import (
     DONE,
@@ -110,26 +108,6 @@ async def test_each_failure_has_its_verdict(script: list[Step], verdict: ProbeOu
     assert detail in result.detail
 
 
-SECRET = b"my aunt's recipe"
-QUOTING = {
-    "an error status": [answer(b"500 Oops", SECRET)],
-    "an error in the stream": [OK, b'data: {"error":{"message":"%b"}}\n\n' % SECRET],
-    "a status line": [b"HTTP/1.1 200 " + SECRET + b"\x00\r\n\r\n"],
-    "no HTTP": [SECRET + b"\r\n\r\n"],
-    "a header": [b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % SECRET],
-    "a frame": [OK, b"data: %b\n\n" % SECRET],
-    "a chunk": [OK, b'data: {"choices":["%b"]}\n\n' % SECRET],
-    "a redirect": [answer(b"302 Found\r\nlocation: http://127.0.0.1/" + SECRET)],
-}
-
-
-@pytest.mark.parametrize("script", QUOTING.values(), ids=QUOTING.keys())
-async def test_the_detail_of_a_verdict_never_quotes_the_engine(script: list[Step]) -> None:
-    async with scripted(script) as server:
-        result = await probe(server.url, model="m", deadline_s=PATIENCE)
-    assert result.verdict is ProbeOutcome.ERROR and "aunt" not in result.detail
-
-
 DEEP = b"[" * 100_000
 NESTED = b'{"a":' * 900 + b"1" + b"}" * 900
 FRAME = b'data: {"choices":[{"delta":{"content":%b}}]}\n\n'
@@ -211,15 +189,6 @@ async def test_a_flood_ends_the_probe_by_its_size_and_lets_others_have_their_tur
     assert sum(parsed.values()) <= asks * (min(lines, MAX_BYTES) + len(head) + READ_BYTES)
 
 
-async def test_a_compressed_reply_is_not_unpacked() -> None:
-    packed = gzip.compress(VECTOR)
-    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
-    async with scripted([head + packed]) as server:
-        result = await probe(server.url, model="m", deadline_s=PATIENCE, kind="embeddings")
-    assert result.detail == "the reply holds no vector of finite numbers"
-    assert b"accept-encoding: identity" in server.requests[0].lower()
-
-
 VECTOR = b'{"data":[{"embedding":[0.5,-1,2e-3]}]}'
 
 
@@ -254,29 +223,6 @@ async def test_a_token_before_the_deadline_is_enough() -> None:
     async with scripted([OK, TOKEN, 9.0]) as server:
         result = await probe(server.url, model="m", deadline_s=1.0)
     assert result.ok
-
-
-@pytest.mark.parametrize("dialect", ["vllm", "llama-server", "openai"])
-async def test_a_probe_asks_not_to_think_where_it_can(dialect: Dialect) -> None:
-    async with scripted([OK, TOKEN, DONE]) as server:
-        await probe(server.url, model="m", deadline_s=PATIENCE, dialect=dialect)
-    body = json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
-    expected = None if dialect == "openai" else {"enable_thinking": False}
-    assert body.get("chat_template_kwargs") == expected
-    assert (body["model"], body["stream"]) == ("m", True)
-
-
-async def test_loading_is_waited_for() -> None:
-    loading = [answer(b"503 Service Unavailable")]
-    async with scripted(loading, loading, [OK, TOKEN, DONE]) as server:
-        assert (await wait_until_streams(server.url, model="m", deadline_s=PATIENCE)).ok
-    assert len(server.requests) == 3
-
-
-async def test_errors_only_are_not_waited_for() -> None:
-    async with scripted([answer(b"500 Internal Server Error")]) as server:
-        result = await wait_until_streams(server.url, model="m", deadline_s=PATIENCE)
-    assert (result.verdict, len(server.requests)) == (ProbeOutcome.ERROR, 3)
 
 
 def remote(url: str) -> EngineSpec:

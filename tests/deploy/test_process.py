@@ -16,7 +16,7 @@ import pytest
 from deploy.core.errors import StartFailed
 from deploy.drivers import process
 from deploy.drivers.child import Child, spawn
-from deploy.drivers.process import ProcessEngine, argv, environment, kernel_address
+from deploy.drivers.process import ProcessEngine, argv
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.log import LogFile
 from deploy.engine.probe import probe
@@ -187,21 +187,6 @@ async def test_a_missing_program_is_one_clear_error(artefact: Path, tmp_path: Pa
 
 
 @pytest.mark.slow  # processes are started and killed: 1 s
-async def test_a_port_that_another_process_took_is_no_engine(
-    artefact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stranger = made(spec_of(artefact, name="stranger"), tmp_path)
-    async with up(stranger) as theirs:
-        port = int((theirs.url or "").rpartition(":")[2])
-        ports = iter([port])
-        free = process._free_port
-        monkeypatch.setattr(process, "_free_port", lambda: next(ports, None) or free())
-        engine = made(spec_of(artefact, "leaves its worker"), tmp_path)
-        async with up(engine) as state:
-            assert state.url != theirs.url and state.restarts == 1
-
-
-@pytest.mark.slow  # processes are started and killed: 1 s
 async def test_a_stranger_who_streams_at_its_port_is_not_taken_for_it(
     artefact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,33 +233,3 @@ async def test_the_command_line_of_each_kind_of_server(
 ) -> None:
     spec = spec_of(artefact, command=command, dialect=dialect, args=args)
     assert " ".join(argv(spec, "/m", 5)) == line
-
-
-async def test_its_environment_is_its_own(artefact: Path) -> None:
-    given = {
-        "PATH": "/usr/bin",
-        "CUDA_HOME": "/cuda",
-        "PYTHONHOME": "/ours",
-        "VIRTUAL_ENV": "/ours",
-        "TOKEN": "x",
-    }
-    spec = spec_of(artefact, command=("/v/bin/vllm", "serve"), gpu="none", env=(("HF_HUB_OFFLINE", "0"),))
-    found = environment(spec, given)
-    assert (found["PATH"], found["CUDA_HOME"]) == ("/v/bin:/usr/bin", "/cuda")
-    assert (found["HF_HUB_OFFLINE"], found["CUDA_VISIBLE_DEVICES"]) == ("0", "")
-    assert not {"PYTHONHOME", "VIRTUAL_ENV", "TOKEN"} & found.keys()
-
-
-@pytest.mark.parametrize(
-    ("words", "address"),
-    [
-        ("0100007F", "127.0.0.1"),
-        ("00000000", "0.0.0.0"),
-        ("00000000000000000000000001000000", "::1"),
-        ("00000000000000000000000000000000", "::"),
-        ("0000000000000000FFFF00000100007F", "127.0.0.1"),
-    ],
-)
-@pytest.mark.skipif(sys.byteorder != "little", reason="the kernel writes these in the host's byte order")
-async def test_an_address_as_the_kernel_writes_it(words: str, address: str) -> None:
-    assert str(kernel_address(words)) == address

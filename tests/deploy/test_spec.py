@@ -1,9 +1,7 @@
 """A spec that exists is well formed; anything else is one clear error."""
 
-import json
 from pathlib import Path
 from typing import Any, get_args
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,7 +10,7 @@ from deploy.drivers.embedded import EmbeddedEngine
 from deploy.drivers.factory import make_engine
 from deploy.drivers.process import ProcessEngine
 from deploy.drivers.url import UrlEngine
-from deploy.engine.spec import EngineSpec, spec_digest, spec_text
+from deploy.engine.spec import EngineSpec, spec_digest
 from deploy.engine.weights import find_gguf, find_projector
 from gates.contracts.dialect import Dialect
 
@@ -43,15 +41,6 @@ PROCESS: dict[str, Any] = {
     "artefact": Path("m"),
     "command": ("/v/bin/vllm", "serve"),
 }
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [EMBEDDED, DOCKER, DOCKER | {"image": DIGEST}, PROCESS, URL],
-    ids=["embedded", "docker", "image-id", "process", "url"],
-)
-def test_each_driver_has_a_good_spec(fields: dict[str, Any]) -> None:
-    assert EngineSpec(**fields).driver == fields["driver"]
 
 
 BAD_URLS = {
@@ -86,17 +75,6 @@ BAD_URLS = {
     "http://１２７.0.0.1": "xn--",
     "http://user:hunter2@host": "must not hold a user or a password",
 }
-GOOD_URLS = [
-    "http://host", "https://host", "http://host/", "http://host:9000", "http://host:9000/v1",
-    "http://host:9000/v1/", "http://a_b.internal:80/x/y~z%20(1)", "http://127.0.0.1:9000", "http://[::1]:9000/v1",
-    "http://xn--hst-sna.example", "http://host.", "http://vllm-0",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("url", GOOD_URLS)
-def test_a_plain_address_is_taken(url: str) -> None:
-    assert EngineSpec(**URL | {"url": url}).url == url
-    assert urlsplit(url).port in (None, 80, 9000) and urlsplit(url).hostname
 
 
 def test_a_password_in_an_address_is_not_repeated() -> None:
@@ -203,9 +181,3 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("fields", "change"), CHANGES)
 def test_any_change_of_a_spec_changes_its_digest(fields: dict[str, Any], change: dict[str, Any]) -> None:
     assert spec_digest(EngineSpec(**fields)) != spec_digest(EngineSpec(**fields | change))
-
-
-def test_the_text_of_a_spec_is_canonical_json() -> None:
-    assert json.loads(spec_text(EngineSpec(**EMBEDDED))) == {
-        **EMBEDDED, "artefact": "m", "args": [], "kind": "chat",
-    }  # fmt: skip

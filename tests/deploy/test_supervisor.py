@@ -98,21 +98,6 @@ def test_pauses_double_up_to_the_cap() -> None:
     assert RestartPolicy().pause_s(10_000) == RestartPolicy().longest_pause_s
 
 
-def test_a_stable_time_forgets_old_failures() -> None:
-    _, effects = run(*crashes(3, ready_for=60))
-    assert [e.after_s for e in effects if e.kind is CommandKind.WAKE] == [1, 1, 1]
-
-
-def test_a_refusal_at_the_first_start_is_final() -> None:
-    machine, effects = run(START(0), EXITED(1, "bad model", refused=True))
-    assert (machine.phase, machine.error, effects) == (F, "bad model", [SPAWN])
-
-
-def test_silence_at_the_first_start_is_final() -> None:
-    machine, effects = run(START(0), GAVE_UP(1, "no token"), EXITED(2, "was killed"))
-    assert (machine.phase, machine.error, effects) == (F, "no token", [SPAWN, KILL])
-
-
 def test_a_crash_at_the_first_start_is_tried_a_few_times() -> None:
     died = EXITED(1, "signal 9")
     machine, effects = run(START(0), died, DUE(2), died, DUE(3), died)

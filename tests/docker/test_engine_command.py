@@ -67,12 +67,3 @@ async def test_an_operator_pins_starts_reads_and_ends_an_engine(
     assert await engine("down", "nano", config=config) == 0
     assert "there is no container" in capsys.readouterr().out
     assert await engine("logs", "nano", config=config) == 0
-
-
-async def test_an_image_that_is_not_here_cannot_be_pinned(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config.write_text(CONFIG.replace(REPOSITORY, "nobody/nothing"))
-    assert await engine("pin", config=config) == 75
-    assert "nobody/nothing:latest is not on this host; `--pull` fetches it" in capsys.readouterr().err
-    assert not (config.parent / "engines.lock").exists()

@@ -7,7 +7,6 @@ container (`nvidia_hook.py`), and what runs in it (`vllm.py`).
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +131,3 @@ async def test_the_docker_driver_gives_vllm_all_gpus_its_flags_and_nothing_else(
     assert {**found["env"], **_ENVIRONMENT} == found["env"]
     assert found["writes"] == ["/cache", "/tmp"] and found["user"] != 0 and found["cwd"] == "/tmp"
     assert (found["shm"], found["stack"]) == (SHM_BYTES, STACK_BYTES)
-
-
-async def test_an_engine_without_a_gpu_gets_none(
-    spec: EngineSpec, client: Docker, daemon: Daemon, hook: Path, tmp_path: Path
-) -> None:
-    before = len(called(hook))
-    engine = DockerEngine(replace(spec, gpu="none"), state_dir=tmp_path, docker=client)
-    try:
-        await engine.start()
-        found = started(daemon, "spark-nvfp4")
-    finally:
-        await engine.stop()
-        daemon.clear()
-    assert called(hook)[before:] == [] and found["devices"] == [] and nvidia_hook.VISIBLE not in found["env"]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +70,3 @@ async def test_what_was_promoted_serves_on_after_an_end_of_gateway_and_daemon(
         assert (await it.house.ask()).headers["x-manners-engine"] == "large"
         assert await engines(daemon) == before
         assert (await it.rollback())["phase"] == "succeeded"
-
-
-async def test_a_candidate_that_does_not_come_up_keeps_its_log_and_leaves_the_incumbent(
-    config: Config, daemon: Daemon, tmp_path: Path
-) -> None:
-    broken = replace(config.engines["large"], args=("--no-such-flag",))
-    wrong = config.model_copy(update={"engines": {**config.engines, "large": broken}})
-    async with stage(tmp_path, wrong) as it, callers(it.house, 2) as crowd:
-        before = await engines(daemon)
-        ended = await it.promote("large")
-        assert (ended["phase"], ended["error"]["code"]) == ("failed", "start_failed")
-        assert await engines(daemon) == before
-    assert [wrong for caller in crowd for wrong in caller.wrong] == []
-    assert "--no-such-flag" in (tmp_path / "engines" / "large.log").read_text()

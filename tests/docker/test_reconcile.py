@@ -58,17 +58,3 @@ async def test_what_an_earlier_gateway_left_is_found_after_the_daemon_came_back(
     again = engine(spec)
     assert (await again.start()).pid == before.pid
     assert [one.engine for one in await running((spec,), state_dir=tmp_path, docker=client)] == ["nano"]
-
-
-async def test_an_engine_that_died_while_nobody_looked_is_made_anew(
-    engine: Make, spec: EngineSpec, daemon: Daemon
-) -> None:
-    first = engine(spec)
-    before = await first.start()
-    await first.leave()
-    with daemon.api() as api:
-        (one,) = api.containers()
-        api.kill(one["Id"])
-        api.wait(one["Id"])
-    after = await engine(spec).start()
-    assert after.pid != before.pid

@@ -75,13 +75,6 @@ class Prometheus:
         found = (await self.get("query", query=plain(expr)))["result"]
         return [(sample["metric"], float(sample["value"][1])) for sample in found]
 
-    async def over(
-        self, expr: str, start: float, end: float, step: float
-    ) -> list[tuple[dict[str, str], list[list[Any]]]]:
-        """The same from `start` to `end`: for each line its points of time and value."""
-        found = await self.get("query_range", query=plain(expr, step), start=start, end=end, step=step)
-        return [(line["metric"], line["values"]) for line in found["result"]]
-
     async def firing(self) -> set[str]:
         """The names of alerts that fire."""
         alerts = (await self.get("alerts"))["alerts"]

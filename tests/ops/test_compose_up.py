@@ -144,25 +144,3 @@ def test_what_the_gateway_writes_belongs_to_it(up: Up) -> None:
     mounts = up.api.inspect_container(up.named("gateway"))["Mounts"]
     state = next(Path(mount["Source"]) for mount in mounts if mount["Destination"].endswith("/state"))
     assert {path.stat().st_uid for path in (state, *state.iterdir())} == {10001}
-
-
-def test_the_gateways_image_pins_as_a_host_with_manners_does(up: Up, tmp_path: Path) -> None:
-    """By the command at the head of compose.yaml."""
-    said = " ".join((ROOT / "compose.yaml").read_text("utf-8").split())
-    assert "docker run --rm --user 0:0 -v /var/run/docker.sock:/var/run/docker.sock" in said
-    mine = Path(shutil.copy(up.folder / "cpu.env", tmp_path))
-    container = up.api.create_container(
-        "manners:latest",
-        ["engine", "pin", "--compose", str(mine)],
-        user="0:0",
-        host_config=up.api.create_host_config(
-            binds=[f"{up.socket}:/var/run/docker.sock", f"{tmp_path}:{tmp_path}"], network_mode="none"
-        ),
-    )
-    try:
-        up.api.start(container)
-        ended = up.api.wait(container, timeout=120)
-        assert ended["StatusCode"] == 0, up.api.logs(container)
-    finally:
-        up.api.remove_container(container, force=True)
-    assert variables(compose_lock(mine)) == variables(compose_lock(up.folder / "cpu.env"))

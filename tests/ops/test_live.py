@@ -1,16 +1,15 @@
 """A real Prometheus scrapes a real gateway over real engines: every expression gives data, and an alert fires."""
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from tests.app.promotion.stage import hasten
-from tests.ops.facts import ALERTS, MARKS, PANELS, RECORDING, rules
+from tests.ops.facts import ALERTS, PANELS, RECORDING, rules
 from tests.ops.prometheus import Prometheus, binary, prometheus
 from tests.ops.scene import Scene, scene
 
@@ -34,8 +33,6 @@ ABSENT = {
 TOLD = {"MannersBreach", "MannersFirstContentLate", "MannersLiveUngated", "MannersPromotionFailed"}
 """Alerts that fire over these callers, and rightly: the model `hasty` thinks aloud, a machine that does other
 things besides is late, one promotion fails, and the engines of the configuration serve without a report."""
-STEP_S = 0.5
-"""Half of what lies between two scrapes: no engine is live so briefly that it is not seen."""
 
 
 @dataclass
@@ -44,7 +41,6 @@ class Watched:
 
     scene: Scene
     prometheus: Prometheus
-    start: float  # when Prometheus first saw somebody live
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -59,7 +55,6 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wat
         ):
             await it.talk(1)
             await seen(watcher, "manners_requests_total", 1)
-            ((_, start),) = await watcher.ask("max(timestamp(up))")
             assert await it.under_load(it.promote("annie-fp4")) == ("succeeded", {200})
             await seen(watcher, "manners_promotions_total", 1)
             assert await it.under_load(it.roll_back()) == ("succeeded", {200})
@@ -68,7 +63,7 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wat
             assert set(await it.talk(2)) == {200}
             asked = (await it.house.metrics())("manners_requests_total")
             await seen(watcher, "manners_requests_total", asked)
-            yield Watched(it, watcher, start)
+            yield Watched(it, watcher)
 
 
 async def seen(watcher: Prometheus, counter: str, count: float) -> None:
@@ -95,26 +90,6 @@ async def test_every_panel_shows_something(watched: Watched, title: str, expr: s
     found = await watched.prometheus.ask(expr)
     assert bool(found) != (title in EMPTY), EMPTY.get(title, f"{title}: no data: {expr}")
     assert not found or any(value == value for _, value in found), f"{title}: only NaN"
-
-
-async def moments(watcher: Prometheus, mark: Mapping[str, Any], start: float, end: float) -> list[str]:
-    """What an annotation marks, in the order of time."""
-    found = await watcher.over(mark["expr"], start, end, STEP_S)
-    named: list[tuple[float, str]] = []
-    for labels, points in found:
-        label = re.sub(r"\{\{(\w+)\}\}", lambda m, of=labels: str(of.get(m[1], "")), mark["titleFormat"])  # type: ignore[misc]
-        named += [(float(at), label) for at, _ in points]
-    return [label for _, label in sorted(named)]
-
-
-@pytest.mark.parametrize("mark", MARKS)
-async def test_every_annotation_marks_the_promotion_and_the_rollback(
-    watched: Watched, mark: Mapping[str, Any]
-) -> None:
-    """Once each, and nothing else: not the start of the gateway, and not the promotion that failed."""
-    (end,) = [value for _, value in await watched.prometheus.ask("max(timestamp(up))")]
-    marked = await moments(watched.prometheus, mark, watched.start - 10, end)
-    assert marked == ["annie-fp4 is live for annie", "annie-q4 is live for annie"]
 
 
 @pytest.mark.parametrize("name, expr", rules(RECORDING, "record"))

@@ -11,12 +11,10 @@ import structlog
 
 import app.conformance.suite as suite
 from app.__main__ import main
-from app.conformance import checks
 from app.conformance.checks import CANCEL, CHECKS, NO_THOUGHT, SUM, THINKING, Check, ask, each, require, user
-from app.conformance.reply import observed
 from app.conformance.suite import CheckOutcome
 from deploy.engine.dialects import DIALECTS
-from tests.script import Hang, Head, Say, reply, text
+from tests.script import reply
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -103,13 +101,6 @@ async def test_a_known_gap_is_shown_and_is_no_failure(
     assert {seen.body["model"] for seen in checked.requests} == {"far-9b"}
 
 
-async def test_a_call_that_is_not_needed_is_the_models_doing() -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "web_search", "arguments": "{}"}}
-    choice = {"index": 0, "message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}
-    with pytest.raises(checks.ModelLacks, match="not needed"):
-        checks.check_spoken(observed(200, json.dumps({"choices": [choice]}).encode()))
-
-
 @pytest.mark.parametrize(("said", "asked"), [("Hello.", 4), ("<think>Hm.", 9)])
 async def test_a_model_that_does_not_think_is_no_failure_and_is_not_asked_again(
     checked: ScriptedEngine,
@@ -127,17 +118,3 @@ async def test_a_model_that_does_not_think_is_no_failure_and_is_not_asked_again(
     assert (code, out.count(f"the model: {NO_THOUGHT}")) == ((0, 2) if said == "Hello." else (1, 0))
     assert sum(json.dumps(SUM["content"]) in json.dumps(seen.body) for seen in checked.requests) == asked
     assert "thinking time budget" in err
-
-
-async def test_a_caller_who_leaves_does_not_read_the_reply_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came instead of a beginning is read only where none came: else nobody would leave before the end."""
-
-    async def read(asking: Any) -> str:
-        raise AssertionError("the reply was read to its end")
-
-    monkeypatch.setattr(suite, "_answer_of", read)
-    async with ScriptedEngine() as engine:
-        engine.always(*reply("Hello ", "there."))
-        async with suite.open_session(engine.url, "openai") as it:
-            engine.always(Head(), Say(text("Hello there. " * 500)), Hang())
-            assert await suite.run_cancel(it) == CheckOutcome(CANCEL, True)

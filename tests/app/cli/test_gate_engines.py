@@ -11,9 +11,6 @@ from app.__main__ import _parser
 from app.cli import gate_engines
 from app.cli.gate_engines import configured, make_job, special_tokens
 from app.config.config import load
-from app.engines.identity import describe
-from deploy.engine.engine import EngineState, Phase
-from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact
 from gates.contracts.errors import ManifestError, SuiteError
 from gates.contracts.numerics import Numerics
@@ -45,19 +42,6 @@ def test_data_is_named_by_its_digest_and_refused_if_it_holds_a_prompt_of_the_sui
     path.write_text(conversation(JOB.suite.cases[0].messages[-1]["content"]))
     with pytest.raises(SuiteError, match=r"train\.jsonl: 1 prompts"):
         gate_engines.check_contamination(JOB, [path])
-
-
-def test_an_engine_that_was_started_anew_has_the_same_digest() -> None:
-    spec = EngineSpec(
-        name="annie", dialect="llama-server", driver="embedded", artefact=ANNIE, args=("--ctx-size", "4096")
-    )
-    manifest = artefact.load(ANNIE)
-    first, again = (
-        describe(spec, EngineState(name="annie", state=Phase.READY, url=f"http://127.0.0.1:{port}"), manifest)
-        for port in (4000, 5000)
-    )
-    assert first.digest == again.digest
-    assert first.model_file == f"sha256:{manifest.files[0].sha256}"
 
 
 def test_special_tokens_come_from_the_tokenizer(tmp_path: Path) -> None:

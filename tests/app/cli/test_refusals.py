@@ -149,18 +149,6 @@ def test_what_is_wrong_is_one_line_and_a_code(
     assert err.startswith("manners")
 
 
-@pytest.mark.parametrize(("lock", "told"), [("{", "is not a lock of images"), (None, "`manners engine pin`")])
-def test_an_image_needs_a_sound_lock(
-    lock: str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if lock is None:
-        (tmp_path / "engines.lock").unlink()
-    else:
-        (tmp_path / "engines.lock").write_text(lock)
-    assert run("engine", "list", "--config", "manners.toml") == 78
-    assert told in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("text", "words", "code", "told"),
     [

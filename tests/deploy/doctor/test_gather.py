@@ -1,7 +1,6 @@
 """The doctor's edges: what programs print becomes facts, and what is missing stays unknown."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,6 @@ def test_a_missing_program_is_not_known_and_an_empty_answer_is_nothing() -> None
 
 
 # -------------------------------------------------------------------------------------------- image
-
-ENGINE = EngineFacts(dialect="vllm", driver="docker", image=f"vllm/vllm-openai@{DIGEST}")
 
 
 class Docker(docker_client.Docker):
@@ -97,16 +94,6 @@ def test_the_shipped_models_are_read_as_what_they_are() -> None:
     folder = model.model(MODELS / "annie-nano-hf")
     assert (folder.model_type, folder.template, folder.thinking_switch) == ("qwen3", True, True)
     assert folder.calls == "hermes" and folder.broken == ()
-
-
-def test_of_several_files_in_a_folder_the_configured_one_is_described(tmp_path: Path) -> None:
-    for name in ("annie-nano-f16", "annie-nano-q4_k_m"):
-        os.symlink(MODELS / name / f"{name}.gguf", tmp_path / f"{name}.gguf")
-    (tmp_path / "mmproj.gguf").write_bytes(b"GGUF")
-    for name, kind in (("annie-nano-f16", 1), ("annie-nano-q4_k_m", 15)):
-        found = model.model(tmp_path / f"{name}.gguf")
-        assert list(found.files or ()) == [f"{name}.gguf"]
-        assert found.gguf is not None and found.gguf.file_type == kind
 
 
 def test_a_folder_that_is_not_what_its_manifest_says_is_seen_by_its_hashes(tmp_path: Path) -> None:
