@@ -10,7 +10,7 @@ A text with a date has a second reading with the date in parts, because a questi
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -116,36 +116,29 @@ def _whole_dates(words: Sequence[FoldedWord]) -> list[FoldedWord]:
     return out
 
 
+_PARTS: Final[Mapping[str, Callable[[str], int]]] = {
+    "day": lambda text: int(text) if text.isdigit() and 1 <= int(text) <= 31 else 0,
+    "month": lambda text: _MONTHS.get(text, 0),
+    "month's number": lambda text: int(text) if text.isdigit() and 1 <= int(text) <= 12 else 0,
+    "year": lambda text: int(text) if text.isdigit() and 1000 <= int(text) <= 2999 else 0,
+}
+_ORDERS: Final = (
+    ("day", "month", "year"), ("month", "day", "year"), ("year", "month's number", "day"),
+    ("day", "month"), ("month", "day"), ("month", "year"),
+)  # fmt: skip
+
+
 def _date(words: Sequence[FoldedWord]) -> tuple[str, int]:
     """A date at the start of these words and the number of words it takes; "" and 1 if there is none."""
-    texts = [word.text for word in words if word.text != "of"]
-    skipped = sum(word.text == "of" for word in words[:2])  # the 15th of August
-    day, month, year = _parts(texts)
-    if not month or not (day or year):
-        return "", 1
-    text = "@" + (f"{year:04d}" if year else "") + f"-{month:02d}" + (f"-{day:02d}" if day else "")
-    return text, sum(map(bool, (day, month, year))) + skipped
-
-
-def _parts(texts: Sequence[str]) -> tuple[int, int, int]:
-    """(day, month, year), 0 if absent: 15 August 1947, August 15 1947, August 1947, 1947 8 15."""
-    first, second, third = (*texts, "", "", "")[:3]
-    if first in _MONTHS:
-        day = _day(second)
-        return day, _MONTHS[first], _year(third) if day else _year(second)
-    if second in _MONTHS:
-        return _day(first), _MONTHS[second] if _day(first) else 0, _year(third)
-    if _year(first) and _day(third) and second.isdigit() and 1 <= int(second) <= 12:
-        return _day(third), int(second), _year(first)
-    return 0, 0, 0
-
-
-def _day(text: str) -> int:
-    return int(text) if text.isdigit() and 1 <= int(text) <= 31 else 0
-
-
-def _year(text: str) -> int:
-    return int(text) if text.isdigit() and 1000 <= int(text) <= 2999 else 0
+    kept = [i for i, word in enumerate(words) if word.text != "of"]  # the 15th of August
+    for order in _ORDERS:
+        found = {part: _PARTS[part](words[i].text) for part, i in zip(order, kept, strict=False)}
+        if len(found) == len(order) and all(found.values()):
+            year, day = found.get("year"), found.get("day")
+            month = found.get("month") or found["month's number"]
+            text = "@" + (f"{year:04d}" if year else "") + f"-{month:02d}" + (f"-{day:02d}" if day else "")
+            return text, kept[len(order) - 1] + 1
+    return "", 1
 
 
 _CLAUSE_END: Final = re.compile(r"[.,;:!?—–\n()।]|\bbut\b|\band\b", re.IGNORECASE)

@@ -1,14 +1,14 @@
 """Finds numbers as they are written and spoken in English and Kannada: `numbers`. Pure.
 
+Every word has a kind, and one pattern over the kinds tells which words make a number: "two and a half lakh" is u&aFs.
 Indian and Western grouping, decimals, signs, ordinals, fractions, digits of every script, Chinese numerals of two characters and more; words up to
-crores and trillions; "2.5 lakh". Numbers in names (COVID-19, B12) are ignored. A rule generates the Kannada compounds.
+crores and trillions. Numbers in names (COVID-19, B12) are ignored. A rule generates the Kannada compounds.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -43,40 +43,35 @@ def _kannada_compounds() -> Iterator[tuple[str, float]]:
                 yield (stem[:-2] if ending[0] == "್" else stem) + ending, ten * 10.0 + unit
 
 
-SMALL: Final[dict[str, float]] = {
-    **{word: float(i) for i, word in enumerate(_ENGLISH)},
-    **{word: 20.0 + 10 * i for i, word in enumerate(_ENGLISH_TENS)},
-    "fourty": 40.0,
-    **{word: float(i) for i, word in enumerate(_KANNADA)},
-    **dict(_kannada_compounds()),
-}
-"""Words for numbers below a hundred."""
-
-HUNDREDS: Final[dict[str, float]] = {
-    "hundred": 100.0, "ನೂರು": 100.0, "ನೂರ": 100.0, "ನೂರಾ": 100.0,
-    **{word: 100.0 * i for i, word in enumerate(_KANNADA_HUNDREDS, start=2)},
-    **{word.removesuffix("ು"): 100.0 * i for i, word in enumerate(_KANNADA_HUNDREDS, start=2)},
+_WORDS: Final[dict[str, tuple[str, float]]] = {
+    **{word: ("z" if i == 0 else "u" if i < 10 else "t", float(i)) for all_ in (_ENGLISH, _KANNADA) for i, word in enumerate(all_)},
+    **{word: ("T", 20.0 + 10 * i) for i, word in enumerate(_ENGLISH_TENS)},
+    "fourty": ("T", 40.0),
+    **{word: ("c" if value % 10 else "T", value) for word, value in _kannada_compounds()},
+    **dict.fromkeys(_words("hundred ನೂರು ನೂರ ನೂರಾ"), ("h", 100.0)),
+    **{form: ("H", 100.0 * i) for i, word in enumerate(_KANNADA_HUNDREDS, start=2) for form in (word, word.removesuffix("ು"))},
+    "dozen": ("s", 12.0),
+    **dict.fromkeys(_words("thousand ಸಾವಿರ ಸಾವಿರದ"), ("s", 1e3)),
+    **dict.fromkeys(_words("lakh lakhs lac ಲಕ್ಷ ಲಕ್ಷದ"), ("s", 1e5)),
+    **dict.fromkeys(_words("crore crores ಕೋಟಿ ಕೋಟಿಯ"), ("s", 1e7)),
+    "million": ("s", 1e6), "billion": ("s", 1e9), "trillion": ("s", 1e12),
+    **{word: ("o", float(i)) for i, word in enumerate(_words("first second third fourth fifth sixth seventh eighth ninth"), start=1)},
+    "half": ("F", 1 / 2), "halves": ("f", 1 / 2), "third": ("r", 1 / 3), "thirds": ("f", 1 / 3), "quarter": ("q", 1 / 4), "quarters": ("f", 1 / 4),
+    "fourths": ("f", 1 / 4), "fifths": ("f", 1 / 5), "sixths": ("f", 1 / 6), "eighths": ("f", 1 / 8), "tenths": ("f", 1 / 10),
+    "a": ("a", 0.0), "an": ("a", 0.0), "and": ("&", 0.0), "point": (".", 0.0),
+    "minus": ("-", 0.0), "negative": ("-", 0.0), "ಮೈನಸ್": ("-", 0.0),
 }  # fmt: skip
-"""A hundred, and the Kannada words for two to nine hundred, alone and before further words."""
+"""The kind and the value of each word: zero, unit, teen, Tens, compound of tens and unit, hundred, several Hundreds, scale, ordinal,
+fraction (Half, quarter and third apart); digits are D, and any other word is a blank. An ordinal alone says no number ("wait a second").
+"""
 
-SCALES: Final[dict[str, float]] = {
-    "dozen": 12.0, "thousand": 1e3, "lakh": 1e5, "lakhs": 1e5, "lac": 1e5, "crore": 1e7, "crores": 1e7, "million": 1e6,
-    "billion": 1e9, "trillion": 1e12, "ಸಾವಿರ": 1e3, "ಸಾವಿರದ": 1e3, "ಲಕ್ಷ": 1e5, "ಲಕ್ಷದ": 1e5, "ಕೋಟಿ": 1e7, "ಕೋಟಿಯ": 1e7,
-}  # fmt: skip
-"""Words that multiply what was said before them."""
-
-FRACTIONS: Final[dict[str, float]] = {
-    "half": 1 / 2, "halves": 1 / 2, "third": 1 / 3, "thirds": 1 / 3, "quarter": 1 / 4, "quarters": 1 / 4, "fourths": 1 / 4,
-    "fifths": 1 / 5, "sixths": 1 / 6, "eighths": 1 / 8, "tenths": 1 / 10,
-}  # fmt: skip
-"""Words that divide what was said before them."""
-
-ORDINALS: Final = dict(
-    zip(_words("first second third fourth fifth sixth seventh eighth ninth"), range(1, 10), strict=True)
+_BELOW: Final = "(?:T[uor]?|[utzc])"
+_PART: Final = (
+    rf"(?:(?:D|{_BELOW})?h(?:&?{_BELOW})?|H(?:&?{_BELOW})?|(?:Tu?|[tc])(?:T[uor]?|[tc])|{_BELOW}|D|F(?:a(?=s))?|aq)"
+    r"[fFqr]?(?:&a[fFqr])?(?:\.[zu]+)?"
 )
-"""The last words of twenty-first to ninety-ninth; alone they say nothing about a number ("wait a second")."""
-
-MINUS: Final = frozenset(("minus", "negative", "ಮೈನಸ್"))
+"""What a scale multiplies; the third form is a year, nineteen forty seven."""
+_NUMBER: Final = re.compile(rf"(?:a(?=[hHs]))?(?:(?:{_PART})?s+(?:&(?=[utTzc]))?)*(?:{_PART})?")
 
 
 def spoken_length(value: int) -> int:
@@ -103,8 +98,7 @@ _JOINS: Final = frozenset((" ", "-", "\u00a0", " - ", "‑"))  # what may stand 
 _SIGN_BEFORE: Final = re.compile(r"(?:^|[\s(:=])[-−][₹$€£]?\Z|[₹$€£][-−]\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class NumberMention:
+class NumberMention(NamedTuple):
     """A number and its position in the text."""
 
     value: float
@@ -112,40 +106,48 @@ class NumberMention:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    text: str  # a word in lower case, or digits
+class _Token(NamedTuple):
+    kind: str
+    value: float
     start: int
     end: int
-    value: float | None = None  # of digits
 
 
 def numbers(text: str) -> list[NumberMention]:
-    tokens = list(_tokens(_DIGIT.sub(lambda m: str(unicodedata.decimal(m[0], m[0])), text)))
-    found, i = list[NumberMention](), 0
-    while i < len(tokens):
-        reader = _NumberParser(text)
-        j = reader.read(tokens, i)
-        if reader.value is None:
-            i += 1
-            continue
-        start, end = tokens[i].start, tokens[j - 1].end
-        sign = -1 if _is_negative(text, tokens, i, found) else 1
-        found.append(NumberMention(sign * reader.value, start, end))
-        i = j
+    found = list[NumberMention]()
+    for tokens in _joined(text):
+        kinds, last = "".join(token.kind for token in tokens), -1
+        for match in filter(re.Match.group, _NUMBER.finditer(kinds)):
+            first, end = match.span()
+            start = tokens[first].start
+            is_minus = kinds[first - 1 : first] == "-" and last != first - 1
+            is_minus |= kinds[first] == "D" and bool(_SIGN_BEFORE.search(text[max(0, start - 4) : start]))
+            value = _value(tokens[first:end])
+            found.append(NumberMention(-value if is_minus else value, start, tokens[end - 1].end))
+            last = end
     return found
+
+
+def _joined(text: str) -> Iterator[list[_Token]]:
+    """The tokens between which stands what may stand between the words of a number."""
+    run = list[_Token]()
+    for token in _tokens(_DIGIT.sub(lambda m: str(unicodedata.decimal(m[0], m[0])), text)):
+        if run and text[run[-1].end : token.start] not in _JOINS:
+            yield run
+            run = []
+        run.append(token)
+    yield run
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     for match in _TOKEN.finditer(text):
-        if match["digits"]:
-            value = float(match["digits"].replace(",", ""))
-            thousands = 1000.0 if match["behind"] == "k" else 1.0
-            yield _Token(match["digits"], *match.span(), value * thousands)
+        if match["word"]:
+            yield _Token(*_WORDS.get(match["word"].lower(), (" ", 0.0)), *match.span())
         elif match["han"]:
-            yield _Token(match["han"], *match.span(), _han(match["han"]))
+            yield _Token("D", _han(match["han"]), *match.span())
         else:
-            yield _Token(match["word"].lower(), *match.span())
+            value = float(match["digits"].replace(",", ""))
+            yield _Token("D", value * (1000.0 if match["behind"] == "k" else 1.0), *match.span())
 
 
 def _han(numeral: str) -> float:
@@ -160,135 +162,24 @@ def _han(numeral: str) -> float:
     return total + section + digit
 
 
-def _is_negative(text: str, tokens: list[_Token], i: int, before: list[NumberMention]) -> bool:
-    """Whether there is a minus before the number that does not stand between two numbers."""
-    token = tokens[i]
-    if token.value is not None and _SIGN_BEFORE.search(text[max(0, token.start - 4) : token.start]):
-        return True
-    if i and tokens[i - 1].text in MINUS and text[tokens[i - 1].end : token.start] in _JOINS:
-        behind = before[-1].end if before else -1
-        return not (behind >= 0 and text[behind : tokens[i - 1].start].strip() == "")
-    return False
-
-
-class _NumberParser:
-    """Consumes the tokens of one number as long as they belong together; `value` is None if none did."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._total = 0.0  # of finished scales
-        self._current: float | None = None
-        self._last = ""  # kind of the last part: digits, small, tens, hundred, scale
-        self._year = False
-        self._least_scale = float("inf")
-
-    @property
-    def value(self) -> float | None:
-        if not self._last:
-            return None
-        return self._total + (self._current or 0.0)
-
-    def read(self, tokens: list[_Token], i: int) -> int:
-        """The index after the last token of the number that starts at `i`."""
-        j = i
-        while j < len(tokens) and (j == i or self._text[tokens[j - 1].end : tokens[j].start] in _JOINS):
-            taken = self._take(tokens, j)
-            if not taken:
-                break
-            j += taken
-        return j
-
-    def _take(self, tokens: list[_Token], j: int) -> int:
-        """The number of tokens consumed here; 0 if this token begins something else."""
-        token = tokens[j]
-        if token.value is not None:
-            return self._digits(token.value)
-        if token.text in ORDINALS and self._last == "tens":
-            return self._small(ORDINALS[token.text])
-        if token.text in SMALL:
-            return self._small(SMALL[token.text])
-        if token.text in HUNDREDS:
-            return self._hundred(HUNDREDS[token.text])
-        if token.text in SCALES:
-            return self._scale(SCALES[token.text])
-        return self._joined(tokens, j)
-
-    def _digits(self, value: float) -> int:
-        if self._last not in ("", "scale") or (self._last == "scale" and value >= self._least_scale):
-            return 0
-        self._current, self._last = value, "digits"
-        return 1
-
-    def _small(self, value: float) -> int:
-        tens = value >= 20 and value % 10 == 0
-        if self._current is None or self._last == "scale":
-            self._current = value
-        elif (self._last == "tens" and 0 < value < 10) or self._last == "hundred":
-            self._current += value
-        elif 10 <= self._current <= 99 and 10 <= value <= 99 and not (self._total or self._year):
-            self._current, self._year = self._current * 100 + value, True
-        else:
-            return 0
-        self._last = "tens" if tens else "small"
-        return 1
-
-    def _hundred(self, value: float) -> int:
-        """`value` is 100, or 200 to 900 for a Kannada word."""
-        if self._current is None or self._last == "scale":
-            self._current = value
-        elif value == 100 and self._current < 100 and self._last in ("small", "tens", "digits"):
-            self._current *= value
-        else:
-            return 0
-        self._last = "hundred"
-        return 1
-
-    def _scale(self, value: float) -> int:
-        if self._last == "" and value < 1000:  # a dozen stands alone, and "thousand" alone is 1,000
-            self._total, self._last = value, "scale"
-            return 1
-        if self._last == "scale" and value <= self._least_scale:
-            return 0
-        if value > self._least_scale:  # one lakh crore
-            self._total, self._current = (self._total + (self._current or 0.0)) * value, None
-        else:
-            self._total += (1.0 if self._current is None else self._current) * value
-            self._current = None
-        self._least_scale, self._last = value, "scale"
-        return 1
-
-    def _joined(self, tokens: list[_Token], j: int) -> int:
-        """and, point, a half: words that belong to a number only together with the next words."""
-        word, after = tokens[j].text, [t.text for t in tokens[j + 1 : j + 3]]
-        if word == "half" and not self._last:
-            self._current, self._last = 0.5, "small"
-            return 2 if after[:1] == ["a"] and after[1:] and after[1] in SCALES else 1  # half a million
-        if word in FRACTIONS and self._last in ("small", "digits"):
-            self._current, self._last = (self._current or 0.0) * FRACTIONS[word], "fraction"
-            return 1
-        if word in ("a", "an") and not self._last:
-            if after[:1] == ["quarter"]:
-                self._current, self._last = FRACTIONS["quarter"], "fraction"
-                return 2
-            return 1 if after[:1] and (after[0] in HUNDREDS or after[0] in SCALES) else 0
-        if word == "and" and self._last:
-            if after[:1] == ["a"] and after[1:] and after[1] in FRACTIONS:
-                self._current = (self._current or 0.0) + FRACTIONS[after[1]]
-                self._last = "small"
-                return 3
-            return 1 if self._last in ("hundred", "scale") and after[:1] and after[0] in SMALL else 0
-        if word == "point" and self._last:
-            return self._decimals(tokens, j + 1)
-        return 0
-
-    def _decimals(self, tokens: list[_Token], first: int) -> int:
-        digits = ""
-        for token in tokens[first:]:
-            if SMALL.get(token.text, 10) >= 10:
-                break
-            digits += str(int(SMALL[token.text]))
-        if not digits:
-            return 0
-        self._current = (self._current or 0.0) + float(f"0.{digits}")
-        self._last = "small"
-        return 1 + len(digits)
+def _value(tokens: Sequence[_Token]) -> float:
+    """What words say that `_NUMBER` has matched."""
+    total, part, least, decimals = 0.0, 0.0, float("inf"), 0.0
+    before = ""  # the kinds that were read
+    for kind, value, *_ in tokens:
+        if decimals and kind in "zu":
+            part, decimals = part + value * decimals, decimals / 10
+        elif kind == "s":
+            total = (total + part) * value if value > least else total + (part or 1.0) * value
+            part, least = 0.0, value
+        elif kind == "h":
+            part = (part or 1.0) * 100
+        elif kind in "fFqr" and not before.endswith("T"):
+            part = part * value if before and before[-1] not in "a&" else part + value
+        elif kind in "tTc" and 10 <= part < 100:
+            part = part * 100 + value  # a year
+        elif kind in "DuztTcHor":
+            part += round(1 / value) if kind == "r" else value
+        decimals = 0.1 if kind == "." else decimals
+        before += kind
+    return total + part
