@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from app.stream.holdback import UNBOUNDED
 from gates.reply.events import Event
 from tests.app.stream.wire import Delta, chunk
-from tests.fuzz.draw import Draw, RandomSource
+from tests.fuzz.draw import Draw, at_random
 from tests.fuzz.hearing import CHATS, COMPLETIONS, collected, events_of, heard_of, policy_of, streamed
 
 THOUGHTS = (
@@ -148,8 +148,8 @@ def search(seconds: float, seed: int, limit: int = 10**9) -> tuple[int, dict[str
     while time.monotonic() < end and count < limit:
         count += 1
         one = rng.getrandbits(64)
-        reply = draw_reply(Draw(RandomSource(one)))
-        for fault in faults(reply, Draw(RandomSource(one + 1))):
+        reply = draw_reply(at_random(one))
+        for fault in faults(reply, at_random(one + 1)):
             key = fault.partition("SECRET")[0] or "a secret is heard"
             if key not in found or len(repr(reply)) < len(found[key]):
                 found[key] = f"{fault}: {reply}"

@@ -6,14 +6,11 @@ fuzzer: `tests.fuzz.test_corpus` runs the corpus through them, `tests.fuzz.worke
 """
 
 import asyncio
-import contextlib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,9 +20,7 @@ from msgspec.structs import replace
 from app.api.embeddings import Embeddings
 from app.api.engine_request import AskedEngine
 from app.api.surface import Surface
-from app.config.config import ConfigError, load, parse
 from app.errors.tree import MannersError, RequestError, UpstreamError
-from app.shadow import record
 from app.stream.call_reader import cut_call, declared_calls, read_calls
 from app.stream.json_value import NotJSON, ValueScanner, kind_of
 from app.stream.pipeline import Pipeline, StreamPolicy
@@ -45,7 +40,7 @@ from gates.reply.events import Broken, CallArguments, CallStart, Done, Event, Fi
 from gates.reply.sse import EventTooLong, SSEDecoder
 from gates.report import document, dsse
 from tests.app.stream.wire import TOOLS
-from tests.fuzz.draw import ByteSource, Draw
+from tests.fuzz.draw import from_bytes
 from tests.fuzz.hearing import CHATS, COMPLETIONS, HEAD, policy_of
 from tests.fuzz.replies import draw_reply, faults
 from tests.fuzz.steps import Steps
@@ -294,7 +289,7 @@ def _run(reads: Sequence[bytes], policy: StreamPolicy) -> list[Event]:
 
 def reply(data: bytes) -> None:
     """A reply made of thoughts, calls and prose."""
-    draw = Draw(ByteSource(data))
+    draw = from_bytes(data)
     for fault in faults(draw_reply(draw), draw):
         raise AssertionError(fault)
 
@@ -398,31 +393,6 @@ def request(data: bytes) -> None:
 
 # ------------------------------------------------------------------------------------------ files
 
-_DEVICES = re.compile(rb"/(?:dev|proc|sys)|\.\.")
-
-
-@cache
-def _compile_lazy_patterns() -> None:
-    """What the first error compiles, once and for all, is no work of an input."""
-    with contextlib.suppress(ConfigError):
-        parse({"models": {"m": {"live": "a"}}}, Path())
-
-
-def config(data: bytes) -> None:
-    """The configuration file."""
-    if _DEVICES.search(data):
-        return  # an operator may name any file, and some of these never end
-
-    def read(path: Path) -> None:
-        _compile_lazy_patterns()
-        try:
-            with Steps(50_000 + 200 * len(data)):
-                load(path, {})
-        except ConfigError as error:
-            one_line(error, 1000 + 2 * len(data))
-
-    in_temporary_file(data, read, ".toml")
-
 
 def gguf(data: bytes) -> None:
     """The header of a GGUF file."""
@@ -476,15 +446,6 @@ def samples(data: bytes) -> None:
         return
     again = sample.parse(sample.render(found), "line 1")
     assert again.key == found.key
-
-
-def shadow(data: bytes) -> None:
-    """A line of a shadow file."""
-    with Steps(5000 + 50 * len(data)):
-        found = record.parse(data)
-    if found is not None:
-        again = record.parse(record.render(found))
-        assert again is not None and again.at == found.at
 
 
 _CANARIES = ("canary.bird@example.org", "4111 1111 1111 1111", "sk-abcdefghijklmnop1234")
@@ -543,12 +504,10 @@ TARGETS: dict[str, Target] = {
     "value": Target(value, words=_JSON),
     "schema": Target(schema, words=_SCHEMA + _JSON),
     "request": Target(request, words=_REQUEST + _JSON),
-    "config": Target(config, words=(b"[engines.", b"[models.", b"[gateway]", b"dialect", b"driver", b"url", b"live", b"= ")),
     "gguf": Target(gguf, words=(b"GGUF\3\0\0\0", b"\x08\0\0\0", b"\x09\0\0\0", b"\xff\xff\xff\xff\xff\xff\xff\xff")),
     "report": Target(report, words=(b'{"payload":"', b'"payloadType":"', b'"signatures":[', b'"keyid":"', b'"sig":"')),
     "statement": Target(statement, 16_384, words=_JSON),
     "samples": Target(samples, words=_JSON),
-    "shadow": Target(shadow, words=_JSON + (b'"schema":"manners/shadow/v1"',)),
     "redact": Target(redact, words=(b"http://", b"@", b"?key=", b"password=", b"Bearer ", b"-----BEGIN ", b" at ", b" dot ")),
 }  # fmt: skip
 """Every target by its name; `tests.fuzz.weights` adds the one that needs the quantizer."""

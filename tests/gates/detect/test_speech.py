@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect.answers import find_wrong_answer
-from gates.detect.detection import LONGEST_EXCERPT, detection, normalize
+from gates.detect.detection import LONGEST_EXCERPT, normalize
 from gates.detect.everyday import find_refusal
 from gates.detect.leak import find_leaks
 from gates.detect.live import find_violations
@@ -116,11 +116,6 @@ LOOP_WORDS = st.lists(
 )
 
 
-@given(LOOP_WORDS)
-def test_words_that_differ_never_loop(words: list[str]) -> None:
-    assert [f for f in find_loops(" ".join(words)) if f.kind not in ("char_run", "unit")] == []
-
-
 @given(LOOP_WORDS, st.integers(3, 6), LOOP_WORDS)
 def test_a_phrase_that_is_said_often_enough_is_found_wherever_it_stands(
     phrase: list[str], times: int, before: list[str]
@@ -135,10 +130,28 @@ def test_a_phrase_that_is_said_often_enough_is_found_wherever_it_stands(
 
 # ------------------------------------------------------------------------------------------ numbers
 
-ONES = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
-)  # fmt: skip
+ONES = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
 TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 
 
@@ -155,19 +168,9 @@ def spelled(n: int) -> str:
     raise AssertionError(n)
 
 
-def grouped(n: int) -> str:
-    """A number with Indian groups."""
-    head, tail = divmod(n, 1000)
-    parts = [f"{tail:03d}"] if head else [str(tail)]
-    while head:
-        head, part = divmod(head, 100)
-        parts.append(f"{part:02d}" if head else str(part))
-    return ",".join(reversed(parts))
-
-
 @given(st.integers(0, 10**9 - 1))
-def test_every_number_is_read_from_words_and_from_both_kinds_of_groups(n: int) -> None:
-    for said in (spelled(n), spelled(n).replace(" and ", " "), grouped(n), f"{n:,}", str(n)):
+def test_every_number_is_read_from_words_and_from_groups(n: int) -> None:
+    for said in (spelled(n), spelled(n).replace(" and ", " "), f"{n:,}", str(n)):
         assert [number.value for number in numbers(f"It is {said}.")] == [n], said
 
 
@@ -194,17 +197,6 @@ def test_every_number_is_read_from_words_and_from_both_kinds_of_groups(n: int) -
 )
 def test_numbers_are_read_as_people_say_them(text: str, values: list[float]) -> None:
     assert [number.value for number in numbers(text)] == values
-
-
-def test_a_finding_is_one_line_of_evidence() -> None:
-    assert (
-        str(detection("markdown", "bullet_list", "Buy:\n- milk", 5, 11))
-        == "markdown: bullet_list at 5: '- milk'"
-    )
-    assert (
-        str(detection("leak", "reasoning", "hm", 0, 2, part="reasoning"))
-        == "leak: reasoning at reasoning 0: 'hm'"
-    )
 
 
 WORDS = [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.contracts.errors import SuiteError
-from gates.detect.toolcall import accepts, find_call_faults, find_mismatch, mismatch, read_arguments
+from gates.detect.toolcall import accepts, find_call_faults, mismatch, read_arguments
 from gates.reply.reply import ReplyCall
 
 
@@ -28,8 +28,8 @@ PLAY = tool("play", {"artists": {"type": "array", "items": {"type": "string"}}},
 TOOLS = [TIMER, PLAY, {"type": "function", "function": {"name": "get_date"}}]
 
 
-def faults(*calls: ReplyCall, reason: str | None = "tool_calls") -> list[str]:
-    return [finding.kind for finding in find_call_faults(calls, TOOLS, reason)]
+def faults(*calls: ReplyCall) -> list[str]:
+    return [finding.kind for finding in find_call_faults(calls, TOOLS, "tool_calls")]
 
 
 # --------------------------------------------------------------------------------------- arguments
@@ -47,24 +47,14 @@ def test_every_json_object_is_read_back(value: dict[str, Any], ascii_only: bool)
     assert read_arguments(json.dumps(value, ensure_ascii=ascii_only)) == value
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        "", "  ", "minutes: 10", "{'minutes': 10}", '{"minutes": 10,}', '{"minutes": 10} x', '{"minutes": 010}', '{"a": "\\ud83d"}',
-        "[" * 100_000, '{"a": ' + "9" * 5000 + "}", '{"a": {"b": 1, "b": 2}}', '{"a": NaN}', '{"a": 1e999}', "[1]", '"{}"', "null",
-    ],
-)  # fmt: skip
-def test_what_a_strict_parser_refuses_is_refused_here(raw: str) -> None:
-    assert isinstance(read_arguments(raw), str)
-    assert "invalid_json" in faults(made("get_date", raw))
-
-
 # ------------------------------------------------------------------------------------------- faults
 
 
 @pytest.mark.parametrize(
     "name, arguments, kind",
     [
+        ("get_date", "[" * 100_000, "invalid_json"),
+        ("get_date", '{"a": "\\ud83d"}', "invalid_json"),
         ("set_timer", "{}", "missing_required"),
         ("set_timer", '{"minutes": "10"}', "type_error:simple"),
         ("set_timer", '{"minutes": true}', "type_error:simple"),
@@ -79,78 +69,32 @@ def test_a_fault_has_the_class_that_the_leaderboard_gives_it(name: str, argument
     assert faults(made(name, arguments)) == [kind]
 
 
-@pytest.mark.parametrize(
-    "calls, reason, wrong",
-    [(1, "stop", 1), (1, "length", 1), (1, None, 0), (0, "tool_calls", 1), (0, "stop", 0)],
-)
-def test_a_finish_reason_tells_of_calls_when_there_are_some(
-    calls: int, reason: str | None, wrong: int
-) -> None:
-    calls_made = [made("get_date", "{}")] * calls
-    assert faults(*calls_made, reason=reason) == ["finish_reason"] * wrong
-
-
 def test_a_schema_that_points_elsewhere_is_the_suites_fault_and_never_fetched() -> None:
     away = tool("away", {"x": {"$ref": "https://example.invalid/schema.json"}})
     with pytest.raises(SuiteError, match=r"away: its parameters refer to https://example.invalid"):
         find_call_faults([made("away", '{"x": 1}')], [away])
 
 
-# --------------------------------------------------------------------------------------- expectation
-
-
-TIMER_OF_TEN = {"name": "set_timer", "arguments": {"minutes": [10]}}
-
-
-@pytest.mark.parametrize(
-    "expected, calls, kinds",
-    [
-        ([TIMER_OF_TEN], [made("set_timer", '{"minutes": 10}')], []),
-        ([TIMER_OF_TEN], [made("set_timer", '{"minutes": 11}')], ["value_error"]),
-        ([TIMER_OF_TEN], [made("set_timer", "{")], ["cannot_find_match"]),
-        ([TIMER_OF_TEN], [], ["relevance"]),
-        ([], [made("get_date", "{}")], ["irrelevance"]),
-    ],
-)
-def test_a_wrong_call_has_its_class(
-    expected: list[dict[str, Any]], calls: list[ReplyCall], kinds: list[str]
-) -> None:
-    assert [finding.kind for finding in find_mismatch(calls, expected)] == kinds
-
-
 ACCEPTED: list[tuple[list[Any], Any, bool]] = [
-    (["Hassan"], "hassan", True),
-    (["Hassan"], " Hassan, ", True),
+    (["Hassan", "Hasan"], " hasan, ", True),
     (["Hassan"], "Hassan city", False),
-    (["Hassan", "Hasan"], "Hasan", True),
-    (["ಹಾಸನ"], "ಹಾಸನ", True),
     (["ಹಾಸನ"], "ಹಸನ", False),
     ([5], 5.0, True),
     ([5], "5", False),
-    ([5, "5"], "5", True),
     ([1], True, False),
-    ([True], True, True),
     ([True], 1, False),
-    ([None], None, True),
-    ([{"has": ["priya", "trip"]}], "What did Priya say about our trip?", True),
-    ([{"has": ["priya", "trip"]}], "the trip of Priya", True),
-    ([{"has": ["priya", "trip"]}], "the journey of Priya", False),
     ([{"has": ["priya", "trip|journey"]}], "the journeys of Priya", True),
+    ([{"has": ["priya", "trip"]}], "the journey of Priya", False),
     ([{"has": ["rip"]}], "Priya's trip", False),
-    ([{"has": ["new delhi"]}], "trains to New Delhi", True),
     ([{"has": ["priya"]}], 5, False),
     ([{"one_of": [2, "two"]}], "two", True),
     ([{"one_of": [2, "two"]}], 3, False),
-    ([["milk", "eggs"]], ["Milk", "eggs"], True),
+    ([[{"has": ["milk"]}, "eggs"]], ["full milk", "Eggs"], True),
     ([["milk", "eggs"]], ["eggs", "milk"], False),
-    ([["milk"]], ["milk", "eggs"], False),
     ([["milk"]], "milk", False),
-    ([[{"has": ["milk"]}]], ["full milk"], True),
-    ([{"name": "milk", "count": 2}], {"count": 2, "name": "Milk"}, True),
+    ([{"name": "milk", "count": {"one_of": [1, ""]}}], {"name": "Milk"}, True),
     ([{"name": "milk", "count": 2}], {"name": "milk"}, False),
     ([{"name": "milk"}], {"name": "milk", "count": 2}, False),
-    ([{"name": "milk", "count": {"one_of": [1, ""]}}], {"name": "milk"}, True),
-    ([{"name": "milk", "count": {"one_of": [1, ""]}}], {"name": "milk", "count": 3}, False),
     ([{"name": "milk"}], "milk", False),
 ]
 
@@ -173,8 +117,6 @@ RIGHT = ("set_timer", {"minutes": 5})
 HALL = ("set_light", {"room": "hall", "on": True})
 
 MADE: list[tuple[list[Any], list[Any], tuple[str, str] | None]] = [
-    ([], [], None),
-    ([TIMER], [RIGHT], None),
     ([TIMER], [("set_timer", {"minutes": 5, "label": "Tea"})], None),
     ([TIMER, LIGHT], [HALL, RIGHT], None),
     ([MEMO, MEMO_OF_PRIYA], [(n, {"query": q}) for n, q in [("search_memory", "Priya trip"), ("search_memory", "trip")]], None),
@@ -183,7 +125,6 @@ MADE: list[tuple[list[Any], list[Any], tuple[str, str] | None]] = [
     ([TIMER], [("set_alarm", {"minutes": 5})], ("wrong_func_name", "set_alarm, expected set_timer")),
     ([TIMER], [("set_timer", {})], ("missing_required", "set_timer has no minutes")),
     ([TIMER], [("set_timer", {"minutes": "5"})], ("value_error", "set_timer.minutes is '5'")),
-    ([TIMER], [("set_timer", {"minutes": 5, "label": "egg"})], ("value_error", "set_timer.label is 'egg'")),
     ([TIMER], [("set_timer", {"minutes": 5, "sound": "bell"})], ("unexpected_param", "set_timer has sound")),
     ([TIMER, LIGHT], [RIGHT, ("set_light", {"room": "hall", "on": False})], ("value_error", "set_light.on is False")),
     ([TIMER, LIGHT], [RIGHT, RIGHT], ("wrong_func_name", "set_timer, expected set_light")),
