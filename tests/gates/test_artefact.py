@@ -103,24 +103,19 @@ def test_every_difference_from_the_manifest_is_found(
     assert verify(folder) == [problem]
 
 
-def test_a_folder_with_a_link_cannot_be_sealed(folder: Path) -> None:
-    (folder / "link").symlink_to("model.gguf")
-
-    with pytest.raises(ManifestError, match="link is a symlink file"):
+@pytest.mark.parametrize(
+    "spoil, why",
+    [
+        (lambda folder: (folder / "link").symlink_to("model.gguf"), "link is a symlink file"),
+        (lambda folder: (folder / "bad\nname").write_text("x"), "cannot be part of an artefact"),
+    ],
+)
+def test_a_refused_sealing_leaves_no_manifest(
+    folder: Path, spoil: Callable[[Path], object], why: str
+) -> None:
+    spoil(folder)
+    with pytest.raises(ManifestError, match=why):
         sealed(folder)
-
-
-def test_a_refused_sealing_leaves_no_manifest(folder: Path) -> None:
-    (folder / "bad\nname").write_text("x")
-
-    with pytest.raises(ManifestError, match="cannot be part of an artefact"):
-        sealed(folder)
-    assert not (folder / MANIFEST).exists()
-
-
-def test_a_folder_without_a_manifest_is_not_complete(folder: Path) -> None:
-    (folder / MANIFEST).unlink()
-
     with pytest.raises(ManifestError, match="not complete, or nobody has sealed it"):
         load(folder)
 
@@ -128,12 +123,11 @@ def test_a_folder_without_a_manifest_is_not_complete(folder: Path) -> None:
 def test_a_manifest_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / MANIFEST).rename(tmp_path / "real.json")
     (folder / MANIFEST).symlink_to(tmp_path / "real.json")
-
     with pytest.raises(ManifestError, match="is a link"):
         load(folder)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 40, 200, -2])
+@pytest.mark.parametrize("kept", [0, 40, -2])
 def test_a_truncated_manifest_is_one_clear_line(folder: Path, kept: int) -> None:
     text = (folder / MANIFEST).read_text(encoding="utf-8")
     (folder / MANIFEST).write_text(text[:kept], encoding="utf-8")
@@ -143,63 +137,33 @@ def test_a_truncated_manifest_is_one_clear_line(folder: Path, kept: int) -> None
     assert "\n" not in str(caught.value)
 
 
+FIRST = {"path": "model.gguf", "size": 1, "sha256": "0" * 64}
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
         ({"colour": "red"}, "colour: unknown key"),
         ({"root": ...}, "root: is missing"),
-        (
-            {"schema": "manners/artefact/v9"},
-            "schema: must be manners/artefact/v1",
-        ),
-        (
-            {"format": "onnx-int8"},
-            "format: must be a text that matches (hf|gguf)-[a-z0-9][a-z0-9_]*, not 'onnx-int8'",
-        ),
+        ({"schema": "manners/artefact/v9"}, "schema: must be manners/artefact/v1"),
+        ({"format": "onnx-int8"}, "format: must be a text that matches (hf|gguf)-[a-z0-9][a-z0-9_]*, not 'onnx-int8'"),
         ({"name": "../annie"}, "name: must be a text that matches"),
         ({"root": f"sha256:{'0' * 64}"}, "root does not follow from the listed files"),
-        ({"root": "md5:0"}, "root: must be a text that matches sha256:"),
         ({"files": []}, "files: must be a list that is not empty"),
         ({"parents": {"base": "latest"}}, "parents.base: must be a text that matches"),
-        ({"data_digest": 5}, "data_digest: must be a text that matches sha256:[0-9a-f]{64}, not 5"),
         ({"created": "yesterday"}, "created is 'yesterday'"),
-        ({"base_model": ""}, "base_model: must be a text that is not empty"),
+        ({"files": [FIRST | {"path": "../x"}]}, "files[0].path '../x' is not a plain path"),
+        ({"files": [FIRST | {"path": "/etc/passwd"}]}, "not a plain path"),
+        ({"files": [FIRST | {"path": "artefact.json"}]}, "not a plain path"),
+        ({"files": [FIRST | {"path": "a\\b"}]}, "not a plain path"),
+        ({"files": [FIRST | {"size": -1}]}, "files[0].size: must be a whole number of at least 0"),
+        ({"files": [FIRST, FIRST]}, "byte order"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_manifest_names_the_place(folder: Path, changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(ManifestError) as caught:
         parse(edited(folder, **changes))
-
     assert complaint in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"path": "../x"}, "not a plain path"),
-        ({"path": "/etc/passwd"}, "not a plain path"),
-        ({"path": "artefact.json"}, "not a plain path"),
-        ({"path": "a\\b"}, "not a plain path"),
-        ({"size": -1}, "must be a whole number of at least 0"),
-        ({"sha256": "xyz"}, "must be a text that matches [0-9a-f]{64}, not 'xyz'"),
-        ({"mode": 420}, "mode: unknown key"),
-    ],
-)
-def test_a_wrong_file_entry_names_the_place(folder: Path, change: dict[str, object], complaint: str) -> None:
-    first = {"path": "model.gguf", "size": 1, "sha256": "0" * 64} | change
-
-    with pytest.raises(ManifestError) as caught:
-        parse(edited(folder, files=[first]))
-    assert "files[0]" in str(caught.value)
-    assert complaint in str(caught.value)
-
-
-def test_files_out_of_order_or_named_twice_are_refused(folder: Path) -> None:
-    files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-
-    for wrong in (files[::-1], [files[0], files[0]]):
-        with pytest.raises(ManifestError, match="byte order"):
-            parse(edited(folder, files=wrong))
 
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -245,23 +209,13 @@ STRANGERS = [
 ]
 
 
-@pytest.mark.parametrize("candidate, baseline, known, why", KIN, ids=[case[3] for case in KIN])
-def test_these_are_one_model(
+@pytest.mark.parametrize("candidate, baseline, known, why", KIN + STRANGERS)
+def test_only_forms_of_one_model_are_kin(
     candidate: Artefact, baseline: Artefact, known: tuple[Artefact, ...], why: str
 ) -> None:
     found = same_lineage(candidate, baseline, known)
-
-    assert found and "sha256:" in found.reason
-
-
-@pytest.mark.parametrize("candidate, baseline, known, why", STRANGERS, ids=[case[3] for case in STRANGERS])
-def test_these_are_two(
-    candidate: Artefact, baseline: Artefact, known: tuple[Artefact, ...], why: str
-) -> None:
-    found = same_lineage(candidate, baseline, known)
-
-    assert not found
-    assert found.reason.startswith(why)
+    assert bool(found) == ((candidate, baseline, known, why) in KIN)
+    assert found or found.reason.startswith(why)
 
 
 def test_parents_in_a_circle_come_to_an_end() -> None:

@@ -96,13 +96,10 @@ def test_jsonl_has_a_prompt_in_each_line(tmp_path: Path) -> None:
     assert [message["role"] for message in two.messages] == ["user", "assistant", "user"]
 
 
-@pytest.mark.parametrize(
-    ("word", "value"),
-    [("no", "no"), ("12:30", "12:30"), ("2026-01-01", "2026-01-01"), ("y", "y"), ("0x1f", "0x1f")],
-)
-def test_plain_words_of_yaml_are_texts(tmp_path: Path, word: str, value: str) -> None:
-    (case,) = cases(tmp_path, f"- {{prompt: Hi, contains: {word}}}")
-    assert case.expect["checks"]["contains"] == [value]
+def test_plain_words_of_yaml_are_texts(tmp_path: Path) -> None:
+    words = ["no", "12:30", "2026-01-01", "y", "0x1f"]
+    (case,) = cases(tmp_path, f"- {{prompt: Hi, contains: [{', '.join(words)}]}}")
+    assert case.expect["checks"]["contains"] == words
 
 
 def test_the_languages_are_those_that_can_be_told() -> None:
@@ -173,22 +170,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_suite(tmp_path / "odd.yaml")
 
 
-def test_the_digest_covers_what_is_asked_and_what_is_wanted(tmp_path: Path) -> None:
-    texts = [
-        "- {prompt: A}",
-        "- {prompt: B}",
-        "- {prompt: A, contains: x}",
-        "- {prompt: A, regex: x}",
-        "{prompts: [{prompt: A}], sampling: {seed: 1}}",
-    ]
-    digests = set()
-    for text in texts:
-        (tmp_path / "own.yaml").write_text(text)
-        digests.add(load_suite(tmp_path / "own.yaml").digest)
-    assert len(digests) == len(texts)
-
-
-@pytest.mark.parametrize("count", [1, LEAST - 1, LEAST, 5, 10, 30, 100, 1000])
+@pytest.mark.parametrize("count", [1, LEAST - 1, LEAST, 10, 30, 100])
 def test_a_derived_policy_can_always_decide(tmp_path: Path, count: int) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("\n".join(f"- {{prompt: Question {i}, contains: x}}" for i in range(count)))
@@ -199,7 +181,7 @@ def test_a_derived_policy_can_always_decide(tmp_path: Path, count: int) -> None:
     checks = policy.gates["checks"]
     assert (checks.compare is None) == (count < LEAST)
     if checks.compare:
-        assert checks.compare.margin == {3: 0.5, 5: 0.4, 10: 0.25, 30: 0.15, 100: 0.1, 1000: 0.05}[count]
+        assert checks.compare.margin == {3: 0.5, 10: 0.25, 30: 0.15, 100: 0.1}[count]
 
 
 def test_new_suite_writes_five_prompts_and_no_file_over_another(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.telemetry.clocks import Clocks
 from gates.contracts.sample import Sample, SampleKey, TimedRead, TransportFault
 from gates.reply.events import Broken
-from gates.reply.reply import Reply, ReplyCall, first_sentence, read_reply
+from gates.reply.reply import Reply, first_sentence, read_reply
 from gates.reply.sse import EventTooLong, SSEDecoder
 from tests.looped import looped
 from tests.script import DONE, chunk, event, finish, role, text, thought, usage
@@ -108,29 +108,22 @@ def test_an_event_happens_with_the_read_that_completes_it(data: st.DataObject) -
 # ------------------------------------------------------------------------------------------- clocks
 
 
-@pytest.mark.parametrize(
-    "silent",
-    [
-        role(),
-        chunk({"role": "assistant", "content": None}),
-        chunk({"content": ""}),
-        chunk({"content": None, "reasoning": None, "tool_calls": None}),
-        chunk({"reasoning_content": "", "tool_calls": []}),
-        chunk({}),
-        chunk({"role": "assistant"}, prompt_progress={"total": 900, "cache": 0, "processed": 512}),
-        chunk({"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {}}]}),
-        usage(0),
-        b": ping\n\n",
-        b"data:\n\n",
-        b"event: message\nid: 7\nretry: 10\n\n",
-    ],
-    ids=["vllm-role", "llama-role", "empty", "nulls", "empty-fields", "empty-delta", "progress", "bare-call",
-         "usage", "ping", "no-data", "other-fields"],
-)  # fmt: skip
-def test_what_is_no_text_stops_no_clock(silent: bytes) -> None:
-    clocks = ms(heard(silent, text("Hi."), finish()))
+SILENT = (
+    role(),
+    chunk({"role": "assistant", "content": None}),
+    chunk({"content": None, "reasoning": None, "tool_calls": None}),
+    chunk({"content": "", "reasoning_content": "", "tool_calls": []}),
+    chunk({"role": "assistant"}, prompt_progress={"total": 900, "cache": 0, "processed": 512}),
+    chunk({"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {}}]}),
+    usage(0),
+    b": ping\n\ndata:\n\nevent: message\nid: 7\nretry: 10\n\n",
+)
 
-    assert clocks == {"token": 2, "content": 2, "last": 2, "sentence": 3}
+
+def test_what_is_no_text_stops_no_clock() -> None:
+    for silent in SILENT:
+        clocks = ms(heard(silent, text("Hi."), finish()))
+        assert clocks == {"token": 2, "content": 2, "last": 2, "sentence": 3}, silent
 
 
 def test_a_tool_call_is_visible_with_its_name() -> None:
@@ -159,23 +152,6 @@ def test_the_first_sentence_is_over_when_a_voice_can_know_it(pieces: list[str], 
 # ------------------------------------------------------------------------------------------- shapes
 
 
-def test_a_call_is_put_together_by_its_index() -> None:
-
-    def part(index: int, fragment: str, **head: str) -> dict[str, Any]:
-        ids = {"id": head["id"]} if head else {}
-        name = {"name": head["name"]} if head else {}
-        return {"index": index, **ids, "function": {**name, "arguments": fragment}}
-
-    reply = heard(
-        chunk({"tool_calls": [part(0, '{"a":', id="x", name="f"), part(1, "", id="y", name="g")]}),
-        chunk({"tool_calls": [part(1, '{"b": 1.50')]}),
-        chunk({"tool_calls": [part(0, " 1"), part(1, "}")]}),
-        finish("tool_calls"),
-    )
-
-    assert reply.calls == (ReplyCall(0, "x", "f", '{"a": 1'), ReplyCall(1, "y", "g", '{"b": 1.50}'))
-
-
 CALL_SHAPES = {
     "no-arguments-key": ([{"index": 0, "id": "x", "function": {"name": "f"}}], [("f", "")]),
     "null-arguments": ([{"index": 0, "function": {"name": "f", "arguments": None}}], [("f", "")]),
@@ -192,6 +168,9 @@ CALL_SHAPES = {
     "name-said-again": ([{"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a"'}},
                          {"index": 0, "id": "x", "function": {"name": "f", "arguments": ":1}"}}],
                         [("f", '{"a":1}')]),
+    "two-at-once": ([{"index": 0, "function": {"name": "f", "arguments": '{"a":'}}, {"index": 1, "function": {"name": "g", "arguments": ""}},
+                     {"index": 1, "function": {"arguments": '{"b": 1.50}'}}, {"index": 0, "function": {"arguments": " 1}"}}],
+                    [("f", '{"a": 1}'), ("g", '{"b": 1.50}')]),
     "broken-json": ([{"index": 0, "function": {"name": "f", "arguments": "{'a': 1,}"}}], [("f", "{'a': 1,}")]),
 }  # fmt: skip
 
@@ -204,17 +183,10 @@ def test_odd_calls_are_read_and_not_repaired(deltas: list[Any], calls: list[tupl
     assert [(c.name, c.arguments) for c in reply.calls] == calls
 
 
-@pytest.mark.parametrize(
-    "counts, cached",
-    [
-        ({"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 16}}, 16),
-        ({"prompt_tokens": 30, "prompt_tokens_details": None}, None),
-        ({"prompt_tokens": 30}, None),
-        ({"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": "16"}}, None),
-    ],
-)
-def test_cached_tokens_are_known_only_if_they_were_said(counts: dict[str, Any], cached: int | None) -> None:
-    assert heard(event({"choices": [], "usage": counts})).cached_tokens == cached
+def test_cached_tokens_are_known_only_if_they_were_said() -> None:
+    for details, cached in (({"cached_tokens": 16}, 16), (None, None), ({"cached_tokens": "16"}, None)):
+        counts = {"prompt_tokens": 30, "prompt_tokens_details": details}
+        assert heard(event({"choices": [], "usage": counts})).cached_tokens == cached
 
 
 # -------------------------------------------------------------------------------------- how it ended
@@ -244,42 +216,23 @@ def test_a_reply_that_broke_off_is_not_complete_and_keeps_what_came(
     assert not reply.complete
 
 
-def _told(reply: Reply) -> tuple[str, int]:
-    assert isinstance(reply.error, Broken)
-    return reply.error.message, reply.error.status
-
-
-@pytest.mark.parametrize(
-    "body, error",
-    [
-        (event({"error": {"code": 500, "message": "boom"}}), ("boom", 500)),
-        (event({"error": "boom"}), ("boom", 0)),
-        (event({"error": {"detail": "boom", "code": "bad_thing"}}), ("boom", 0)),
-        (event({"error": ["boom"]}), ("the engine reported an error", 0)),
-        (b"error: boom\n\n", ('not a chat completion: {"error":boom}', 0)),
-    ],
-)
-def test_an_error_frame_is_read_in_all_its_shapes(body: bytes, error: tuple[str, int]) -> None:
-    assert _told(heard(body)) == error
-
-
 @pytest.mark.parametrize(
     "status, body, error",
     [
+        (200, event({"error": {"code": 500, "message": "boom"}}), ("boom", 500)),
+        (200, event({"error": "boom"}), ("boom", 0)),
+        (200, event({"error": {"detail": "boom", "code": "bad_thing"}}), ("boom", 0)),
+        (200, event({"error": ["boom"]}), ("the engine reported an error", 0)),
+        (200, b"error: boom\n\n", ('not a chat completion: {"error":boom}', 0)),
         (400, b'{"error":{"message":"too long","code":400}}', ("too long", 400)),
-        (
-            502,
-            b"<html>\n Bad Gateway</html>",
-            ("not a chat completion: <html> Bad Gateway</html>", 502),
-        ),
+        (502, b"<html>\n Bad Gateway</html>", ("not a chat completion: <html> Bad Gateway</html>", 502)),
         (503, b"overloaded", ("overloaded", 503)),
         (500, b"", ("HTTP 500 without a word", 500)),
     ],
 )
-def test_a_status_that_is_not_200_is_an_error_with_its_text(
-    status: int, body: bytes, error: tuple[str, int]
-) -> None:
-    assert _told(heard(body, status=status)) == error
+def test_an_error_is_read_in_all_its_shapes(status: int, body: bytes, error: tuple[str, int]) -> None:
+    found = heard(body, status=status).error
+    assert isinstance(found, Broken) and (found.message, found.status) == error
 
 
 def test_what_follows_the_end_is_not_read() -> None:

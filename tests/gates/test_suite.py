@@ -1,9 +1,8 @@
 """Suites from disk: what loads, what is refused and how it is told, and what the digest is over."""
 
 import json
-import tomllib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +39,7 @@ tools_file = "tools.json"
 
 [sampling]
 temperature = 0.0
-top_p = 1.0
-top_k = -1
-min_p = 0.0
-repetition_penalty = 1.0
-presence_penalty = 0.0
-frequency_penalty = 0.0
 seed = 7
-max_tokens = 64
 
 [systems]
 annie = "You are Annie."
@@ -244,27 +236,25 @@ def test_the_digest_does_not_know_the_layout_of_files(write: Write, tmp_path: Pa
     assert apart.digest == whole.digest
 
 
-CHANGES: list[tuple[str, dict[str, Any]]] = [
-    ("a word", {"user": "Is it raining in Hassan now?"}),
-    ("a system prompt", {"system": ...}),
-    ("a tool", {"tools": [WEATHER]}),
-    ("the order of a schema's keys", {"tools": [DATE, json.loads(json.dumps(WEATHER, sort_keys=True))]}),
-    ("the order of tools", {"tools": [WEATHER, DATE]}),
-    ("an accepted value", {"expect": calls(city=["Hassan", "Hassan, Karnataka"], unit=["celsius", ""])}),
-    ("a gate", {"gates": ["tools"]}),
-    ("a stage", {"stage": 2}),
-    ("a named gate", {"named": ["tools"]}),
-    ("an id", {"id": "rains"}),
-    ("a language", {"language": "kn"}),
-    ("the tool choice", {"tool_choice": "required"}),
-]
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"user": "Is it raining in Hassan now?"},
+    {"system": ...},
+    {"tools": [WEATHER]},
+    {"tools": [DATE, json.loads(json.dumps(WEATHER, sort_keys=True))]},
+    {"tools": [WEATHER, DATE]},
+    {"expect": calls(city=["Hassan", "Hassan, Karnataka"], unit=["celsius", ""])},
+    {"gates": ["tools"]},
+    {"stage": 2},
+    {"named": ["tools"]},
+    {"id": "rains"},
+    {"language": "kn"},
+    {"tool_choice": "required"},
+)
 
 
-@pytest.mark.parametrize("changes", [c for _, c in CHANGES], ids=[name for name, _ in CHANGES])
-def test_the_digest_changes_with_what_is_asked_or_judged(write: Write, changes: dict[str, Any]) -> None:
-    before = load_suite(write()).digest
-
-    assert load_suite(write(case(**changes), HELLO)).digest != before
+def test_the_digest_changes_with_what_is_asked_or_judged(write: Write) -> None:
+    digests = {load_suite(write(case(**changes), HELLO)).digest for changes in CHANGES}
+    assert len(digests | {load_suite(write()).digest}) == len(CHANGES) + 1
 
 
 def test_the_digest_does_not_change_with_the_order_of_expectations(write: Write) -> None:
@@ -274,9 +264,7 @@ def test_the_digest_does_not_change_with_the_order_of_expectations(write: Write)
     assert load_suite(write(case(expect=turned, gates=["raw_call", "tools"]), HELLO)).digest == before
 
 
-@pytest.mark.parametrize("key", sorted(tomllib.loads(HEAD)["sampling"]))
-def test_the_digest_changes_with_every_sampling_parameter(write: Write, key: str) -> None:
+def test_the_digest_changes_with_every_sampling_parameter(write: Write) -> None:
     suite = load_suite(write())
-    other = replace(suite.sampling, **{key: getattr(suite.sampling, key) + 1})
-
-    assert digest_of(other, suite.cases) != suite.digest
+    for key, value in asdict(suite.sampling).items():
+        assert digest_of(replace(suite.sampling, **{key: value + 1}), suite.cases) != suite.digest, key
