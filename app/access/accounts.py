@@ -19,8 +19,6 @@ from app.access.clock import DAY
 from app.errors.tree import KeyLimited
 from app.registry.values import UNLIMITED, KeyLimits, KnownKey, Meter
 
-Headers = list[tuple[bytes, bytes]]
-
 ANONYMOUS = "anonymous"
 """The name of all callers if no keys are configured."""
 MINUTE: Final = 60.0
@@ -102,24 +100,6 @@ class Account:
         self.meter = Meter(requests, tokens, at, day, min(today + used, MOST), min(total + used, MOST))
         self.changed = True
 
-    def headers(self, now: float) -> Headers:
-        """OpenAI's `x-ratelimit-*`, of the limits a minute that the key has. `reset`: until nothing is used."""
-        limits = self.limits
-        if limits.rpm is None and limits.tpm is None:
-            return []
-        meter = _run_off(limits, self.meter, now)
-        found: Headers = []
-        rows = ((b"requests", limits.rpm, meter.requests), (b"tokens", limits.tpm, meter.tokens))
-        for name, limit, used in rows:
-            if limit is not None:
-                left = max(int(limit - used + _ROUNDING), 0)
-                found += [
-                    (b"x-ratelimit-limit-" + name, b"%d" % limit),
-                    (b"x-ratelimit-remaining-" + name, b"%d" % left),
-                    (b"x-ratelimit-reset-" + name, _duration(used * MINUTE / limit)),
-                ]
-        return found
-
     def _refusal(self, limit: str, after: float | None) -> KeyLimited:
         """The error for a limit that is exceeded; try again after so many seconds, or never."""
         seconds = None if after is None else max(ceil(after), 1)
@@ -143,14 +123,6 @@ def _run_off(limits: KeyLimits, meter: Meter, now: float) -> Meter:
         day = of_day
     # Else the clock was far ahead for a while: no other day would begin until then.
     return Meter(requests, tokens, now, day, today, total)
-
-
-def _duration(seconds: float) -> bytes:
-    """As OpenAI writes it: 120ms, 1s, 6m0s."""
-    if seconds < 1:
-        return b"%dms" % ceil(seconds * 1000)
-    whole = ceil(seconds)
-    return b"%dm%ds" % divmod(whole, 60) if whole >= 60 else b"%ds" % whole
 
 
 def estimate(body_bytes: int, reply: int) -> int:

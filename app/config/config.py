@@ -481,15 +481,6 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "log": Log,
 }
 
-_REMOVED = {
-    "think_tags": "0.3.0: delete it; the reply parser knows every marker (docs/tool-calls.md)",
-    "call_tags": "0.3.0: delete it; the reply parser knows every marker (docs/tool-calls.md)",
-    "max_unavailable": "0.4.0: delete it; replicas are replaced as one set (docs/replicas.md)",
-    "replies": "0.4.0: delete it; records hold no replies' text (docs/shadow.md)",
-    "training_consent": "0.4.0: delete it; recorded chats are no training data (docs/shadow.md)",
-}
-"""Keys of earlier releases: since when they are gone, and what to do."""
-
 
 def _explain(error: ValidationError, *place: str) -> str:
     """The first error as one line: the key below `place`, what is wrong, and the nearest known key."""
@@ -498,8 +489,6 @@ def _explain(error: ValidationError, *place: str) -> str:
     where = ".".join(path) or "configuration"
     if first["type"] == "extra_forbidden":
         section = next((p for p in reversed(path[:-1]) if p in _SECTIONS), "")
-        if section in ("models", "shadow") and path[-1] in _REMOVED:
-            return f"{where}: {path[-1]} was removed in {_REMOVED[path[-1]]}"
         known = set(_SECTIONS[section].model_fields) - {"secrets"}
         return f"{where}: unknown key{nearest(path[-1], known)}"
     message = first["msg"].removeprefix("Value error, ")

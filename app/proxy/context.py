@@ -366,8 +366,6 @@ class RequestContext:
     def headers(self) -> Headers:
         """The headers of every reply."""
         headers = [(b"x-request-id", self.request_id.encode()), (b"x-manners-engine", self.engine.encode())]
-        if self.account.limits is not UNLIMITED:
-            headers += self.account.headers(unix_now())
         if self.ignored:
             names = ",".join(name for name in self.ignored if _FIELD_NAME.fullmatch(name))
             headers.append((b"x-manners-ignored", names[:512].encode()))

@@ -249,19 +249,6 @@ def test_a_refused_request_is_not_counted() -> None:
         assert error is not None and error.retry_after == 60
 
 
-@pytest.mark.parametrize(
-    "used, shown",
-    [(0, b"0ms"), (1, b"100ms"), (10, b"1s"), (599, b"1m0s"), (3605, b"6m1s"), (600, b"1m0s")],
-)
-def test_the_reset_is_written_as_openai_writes_it(used: int, shown: bytes) -> None:
-    """Go's notation of a duration."""
-    account = Account("a", KeyLimits(rpm=600), Meter(requests=used, at=NOON))
-    found = dict(account.headers(NOON))
-    assert found[b"x-ratelimit-reset-requests"] == shown
-    assert found[b"x-ratelimit-remaining-requests"] == b"%d" % max(600 - used, 0)
-    assert b"x-ratelimit-limit-tokens" not in found
-
-
 def test_a_key_that_is_replaced_begins_anew_and_one_that_stays_goes_on() -> None:
     """By when it was made: a new key of an old name is another one."""
     accounts = Accounts()

@@ -105,12 +105,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (tables(gateway={"zzz": 1}), r"^gateway.zzz: unknown key; known: admin, admin_token_file, "),
     (tables(secrets={"admin_token": "x"}), r"^secrets: unknown key; secrets come from the environment"),
     (model(thinkng="off"), r"^models.annie.thinkng: unknown key; did you mean 'thinking'\?$"),
-    (model(think_tags=["think"]), r"^models.annie.think_tags: think_tags was removed in 0.3.0: delete it; "),
-    (
-        model(max_unavailable=1),
-        r"^models.annie.max_unavailable: max_unavailable was removed in 0.4.0: delete it; ",
-    ),
-    (tables(shadow={"replies": True}), r"^shadow.replies: replies was removed in 0.4.0: delete it; "),
     (model(timeouts={"idel": 1}), r"^models.annie.timeouts.idel: unknown key; did you mean 'idle'\?$"),
     (engine(artifact="x"), r"^engines.far.artifact: unknown key; did you mean 'artefact'\?$"),
     # values
