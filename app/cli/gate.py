@@ -28,7 +28,7 @@ from gates.report.keys import load_or_make, trusted
 from gates.report.statement import Statement
 from gates.report.verify import ATTACHMENTS, open_report, verify_report
 from gates.report.write import attach, suite_asked, write_report
-from gates.run.gate_job import check_held, hold
+from gates.run.gate_job import check_held
 from gates.run.job import judge_samples, run_job
 from gates.run.progress import Display
 from gates.run.report_builder import build_statement, decision_summary, reply_texts, summary
@@ -82,9 +82,9 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
         args.out.mkdir(parents=True, exist_ok=True)
         arms = {arm: (one.target.artefact, one.target.engine) for arm, one in job.served_models.items()}
         with SampleStore(args.out / "samples.jsonl", suite=job.suite.digest, arms=arms) as store:
-            hold(args.out, job.served_models.values())
+            check_held(args.out, job.served_models.values())
             judged = await run_job(job, store, track=Display)
-            check_held(job.served_models.values())
+            check_held(args.out, job.served_models.values())
             if (args.out / RULINGS).is_file():
                 attachments += attach(args.out, [args.out / RULINGS])
             statement = build_statement(

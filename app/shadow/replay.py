@@ -32,7 +32,7 @@ from deploy.engine.spec import EngineSpec, spec_digest
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, SampleKey
 from gates.reply.events import Broken
-from gates.run.progress import RunProgress
+from gates.run.progress import Display
 from gates.run.request import PlannedRequest, body_digest
 from gates.run.runner import run
 from gates.run.sample_store import SampleStore
@@ -42,7 +42,7 @@ SUITE: Final = f"sha256:{hashlib.sha256(SCHEMA.encode()).hexdigest()}"
 """Takes the place of the suite's digest in the samples' keys; every record is its own case."""
 LONGEST_ANSWER: Final = 1024
 """max_tokens where a request has none, because a candidate may repeat itself endlessly."""
-Track = Callable[[str], RunProgress | None]
+Track = Callable[[str], Display | None]
 
 
 @dataclass(frozen=True, slots=True)

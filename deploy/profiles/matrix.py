@@ -42,8 +42,8 @@ class BenchCell:
 class BenchRow:
     """The figures of one cell for one prompt length. Times in ms, decoding in tokens/s; quantiles are values of the sample.
 
-    `n` counts the timed requests; a failure counts as infinitely slow. `void` are replies that did not match the regime (cold or
-    cached prefix), `thought` those with a thought.
+    `n` counts the timed requests; a failure counts as infinitely slow. `void` are replies of whose prompt too little
+    was cached, `thought` those with a thought.
     """
 
     engine: str

@@ -17,13 +17,10 @@ def _switch(on: bool) -> dict[str, Any]:
 
 
 class GateDialect(NamedTuple):
-    """`sampling`: the fields of the parameters that OpenAI's API has not. `thinking`: those that switch it on or off.
-    `uncached`: those that keep the prefix cache out of a request with this nonce.
-    """
+    """`sampling`: the fields of the parameters that OpenAI's API has not. `thinking`: those that switch it on or off."""
 
     sampling: Callable[[Sampling], dict[str, Any]]
     thinking: Callable[[bool], dict[str, Any]] = _switch
-    uncached: Callable[[str], dict[str, Any]] = lambda nonce: {"cache_salt": nonce}
 
 
 def _vllm(sampling: Sampling) -> dict[str, Any]:
@@ -75,8 +72,7 @@ GATE_DIALECTS: Final[Mapping[Dialect, GateDialect]] = {
     "llama-server": GateDialect(
         sampling=_llama,
         thinking=lambda on: _switch(on) | {"reasoning_format": "deepseek"},
-        uncached=lambda nonce: {"cache_prompt": False},
     ),
     "sglang": GateDialect(sampling=_vllm),  # the same names
-    "openai": GateDialect(sampling=_openai, thinking=lambda on: {}, uncached=lambda nonce: {}),
+    "openai": GateDialect(sampling=_openai, thinking=lambda on: {}),
 }

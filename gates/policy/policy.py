@@ -129,12 +129,13 @@ class LatencyRule:
 
 @dataclass(frozen=True, slots=True)
 class LatencySettings:
-    """How latency is measured (`gates.run.latency_schedule`). `buckets`: prompt lengths in tokens. `pause`: the shortest and longest
+    """How latency is measured (`gates.run.latency_schedule`). `buckets`: prompt lengths in tokens. `regime`: the conversation before
+    the last turn is cached. `pause`: the shortest and longest
     silence before a request, in seconds. `cache_unsaid` accepts engines that do not report cached tokens.
     """
 
     buckets: Annotated[tuple[Count, ...], Meta(min_length=1)] = BUCKETS
-    regime: Literal["cold", "steady"] = "steady"
+    regime: Literal["steady"] = "steady"
     blocks: Annotated[int, Meta(ge=1, le=1_000)] = 8
     pause: tuple[float, ...] = (5.0, 10.0)
     cache_unsaid: bool = False

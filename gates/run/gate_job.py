@@ -98,36 +98,22 @@ class GateJob:
 HELD: Final = "weights.json"
 
 
-def hold(folder: Path, models: Iterable[ServedModel]) -> None:
-    """Keep the files' metadata in the run's folder. Raises RunError: the run has begun with other files, or cannot write."""
-    now = {model.artefact.root: [list(entry) for entry in model.files] for model in models}
+def check_held(folder: Path, models: Iterable[ServedModel]) -> None:
+    """Keep the metadata of the artefacts' files in the run's folder. Raises RunError: files were written to or exchanged since they were
+    hashed, or since the run began; or the folder cannot be written.
+    """
     path = folder / HELD
     try:
-        before = json.loads(path.read_bytes()) if path.exists() else {}
-        gone = [root for root in now if before.get(root, now[root]) != now[root]]
-        if not gone:
-            path.write_text(json.dumps({**before, **now}), "utf-8")
+        kept = json.loads(path.read_bytes()) if path.exists() else {}
+        for model in models:
+            hashed = [list(entry) for entry in model.files]
+            now = [list(entry) for entry in snapshot(Path(model.files[0][0]))] if hashed else []
+            if not kept.setdefault(model.artefact.root, hashed) == hashed == now:
+                what = f"{model.artefact.name} ({model.artefact.root:.19})"
+                raise RunError(f"files of {what} were written to or exchanged since this run began; {_ANEW}")
+        path.write_text(json.dumps(kept), "utf-8")
     except (OSError, ValueError, AttributeError) as error:
         raise RunError(f"{path}: cannot be used ({error}); {_ANEW}") from None
-    if gone:
-        raise RunError(
-            f"the files of {gone[0]:.19} were written to or exchanged since this run began; {_ANEW}"
-        )
-
-
-def check_held(models: Iterable[ServedModel]) -> None:
-    """Raises RunError: files of an artefact were written to or exchanged since they were hashed."""
-    for model in models:
-        if model.files and _now(model) != model.files:
-            what = f"{model.artefact.name} ({model.artefact.root:.19})"
-            raise RunError(f"files of {what} were written to or exchanged while it was judged; {_ANEW}")
-
-
-def _now(model: ServedModel) -> object:
-    try:
-        return snapshot(Path(model.files[0][0]))
-    except OSError:
-        return None
 
 
 _ANEW: Final = "nothing of it can be signed: run the gate in a folder of its own (--out DIR)"

@@ -4,6 +4,7 @@ A/A and negative controls, and latency.
 All samples are in the store: a job that was killed continues where it stopped and reaches the same verdict.
 """
 
+import gc
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from gates.run.calibrate import calibrate
 from gates.run.gate_job import GateJob
 from gates.run.latency_readings import LatencyReading, latency_readings, timings, void_summary
 from gates.run.latency_schedule import Schedule, latency_requests, prompts_needed
-from gates.run.progress import RunProgress
+from gates.run.progress import Display
 from gates.run.request import PlannedRequest
 from gates.run.request_plan import (
     control_requests,
@@ -55,7 +56,7 @@ LOOK: Final = 8
 LATENCY_SURPLUS: Final = 1.5
 """How many times more requests are timed than a rule needs: some replies are too short for a decode rate."""
 
-ProgressFactory = Callable[[str], RunProgress | None]
+ProgressFactory = Callable[[str], Display | None]
 """Makes a progress display for a part of the job, by its title."""
 
 
@@ -119,6 +120,8 @@ class _JobRunner:
 
     async def time(self) -> None:
         """Measure latency, with one extension if a rule needs it."""
+        gc.collect()
+        gc.freeze()  # a pause for objects that exist already would look like latency
         schedule = latency_schedule(self._job, await calibrate(self._job.baseline.target))
         await self._measure("latency", schedule)
         extended_metrics = set(extensions(self.judged().decision)) & set(METRICS)
@@ -181,9 +184,9 @@ def judge_samples(
         candidate=scored.results.get(CANDIDATE, ()),
         baseline=scored.results.get(BASELINE, ()),
         again=scored.results.get(AGAIN, ()),
-        timings=tuple(timings(readings, regime=speed.regime, first_stage_blocks=speed.blocks)),
+        timings=tuple(timings(readings, first_stage_blocks=speed.blocks)),
         lineage=lineage,
-        uncounted=void_summary(readings, CANDIDATE, speed.regime),
+        uncounted=void_summary(readings, CANDIDATE),
         sequential=bool(order),
     )
     control_results = tuple(_controls(policy, measurements, scored))

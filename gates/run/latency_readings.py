@@ -1,7 +1,7 @@
 """Evaluates latency samples: times in milliseconds, tokens per second, and which readings do not count. Pure.
 
 The decode rate is (completion_tokens - 1) / (last - first), as one chunk may hold several tokens. A fault, a retry or an empty
-reply is infinitely slow. A reply whose cached tokens do not fit the regime is void.
+reply is infinitely slow. A reply of whose prompt too little was cached is void.
 """
 
 from collections import Counter
@@ -23,9 +23,8 @@ CACHE_UNKNOWN: Final = (
 MIN_DECODE_TOKENS: Final = 16
 MIN_DECODE_READS: Final = 4
 """Shorter replies, or those that arrived in very few reads, have no meaningful decode rate."""
-COLD_MOST: Final = 0.05
-STEADY_LEAST: Final = 0.5
-"""Which share of a prompt may, or must, come from the prefix cache for a reply to count."""
+LEAST_CACHED: Final = 0.5
+"""Which share of a prompt must come from the prefix cache for a reply to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +46,11 @@ class LatencyReading:
 
 
 def latency_readings(samples: Iterable[Sample], *, cache_unsaid: bool = False) -> tuple[LatencyReading, ...]:
-    """The readings of all latency samples, in order. Replies without a count of cached tokens are void, unless `cache_unsaid`: a cold
-    request's salt follows from the seed, so a second run finds what the first one cached.
+    """The readings of all latency samples, in order. Replies without a count of cached tokens are void, unless `cache_unsaid`.
+    Samples of earlier programs whose prompts were not to be cached are left out.
     """
-    readings = (sample for sample in samples if sample.key.arm.startswith(LATENCY_PREFIX))
-    return tuple(_reading(sample, cache_unsaid) for sample in readings)
+    timed = (sample for sample in samples if sample.key.arm.startswith(LATENCY_PREFIX))
+    return tuple(_reading(sample, cache_unsaid) for sample in timed if not sample.key.case.endswith(":cold"))
 
 
 def _reading(sample: Sample, cache_unsaid: bool) -> LatencyReading:
@@ -69,7 +68,7 @@ def _reading(sample: Sample, cache_unsaid: bool) -> LatencyReading:
         prompt_tokens=reply.prompt_tokens,
         cached_tokens=reply.cached_tokens,
         thought=thought,
-        void=_void_reason(reply, slot.regime, cache_unsaid),
+        void=_void_reason(reply, cache_unsaid),
     )
 
 
@@ -82,16 +81,12 @@ def _failure(sample: Sample, reply: Reply) -> str:
     return "" if reply.clocks.visible is not None else "nothing was said"
 
 
-def _void_reason(reply: Reply, regime: str, cache_unsaid: bool) -> str:
-    """Why a reply does not belong to its regime; "" if it does."""
+def _void_reason(reply: Reply, cache_unsaid: bool) -> str:
+    """Why a reply's times do not count; "" if they do."""
     if reply.cached_tokens is None or not reply.prompt_tokens:
         return "" if cache_unsaid else CACHE_UNKNOWN
     share = reply.cached_tokens / reply.prompt_tokens
-    if regime == "cold" and share > COLD_MOST:
-        return f"{share:.0%} of the prompt was cached, in the cold regime"
-    if regime == "steady" and share < STEADY_LEAST:
-        return f"{share:.0%} of the prompt was cached, in the steady regime"
-    return ""
+    return "" if share >= LEAST_CACHED else f"{share:.0%} of the prompt was cached"
 
 
 def _ms(ns: int | None) -> float | None:
@@ -119,13 +114,13 @@ def bucket_label(bucket: int) -> str:
 _JUDGED: Final[Mapping[str, ArmName]] = {CANDIDATE: CANDIDATE, BASELINE: BASELINE}
 
 
-def timings(readings: Iterable[LatencyReading], *, regime: str, first_stage_blocks: int) -> Iterator[Timing]:
-    """The judge's input: a value for each metric and request of candidate and baseline in one regime, without void readings. Blocks
+def timings(readings: Iterable[LatencyReading], *, first_stage_blocks: int) -> Iterator[Timing]:
+    """The judge's input: a value for each metric and request of candidate and baseline, without void readings. Blocks
     from `first_stage_blocks` on belong to the extension.
     """
     for reading in readings:
         slot, arm = reading.slot, _JUDGED.get(reading.arm)
-        if arm is None or slot.regime != regime or reading.void:
+        if arm is None or reading.void:
             continue
         stage = 2 if slot.block >= first_stage_blocks else 1
         for metric in METRICS:
@@ -135,7 +130,7 @@ def timings(readings: Iterable[LatencyReading], *, regime: str, first_stage_bloc
                 yield Timing(metric, arm, slot.case, value, bucket, slot.block, slot.round, stage)
 
 
-def void_summary(readings: Iterable[LatencyReading], arm: str, regime: str = "steady") -> str:
+def void_summary(readings: Iterable[LatencyReading], arm: str) -> str:
     """The number of void readings of an arm and their most frequent reason; "" if there are none."""
-    whys = Counter(r.void for r in readings if r.arm == arm and r.slot.regime == regime and r.void)
+    whys = Counter(r.void for r in readings if r.arm == arm and r.void)
     return f"{whys.total()} did not count: {whys.most_common(1)[0][0]}" if whys else ""

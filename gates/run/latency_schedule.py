@@ -1,18 +1,17 @@
 """The schedule of latency measurements: the requests, their order, and the silence before each. Pure.
 
 Arms alternate and never run at the same time: each prompt goes A B B A, in a new random order per block, so that drift affects all
-arms alike. A nonce makes every prompt new to the engine (vLLM #54227), after seconds of silence (vLLM #31602). *cold*: nothing of the prompt is cached; *steady*:
-all but its last turn is. Random choices are hashes of a label, so that a run can be resumed.
+arms alike. A nonce makes every prompt new to the engine (vLLM #54227), after seconds of silence (vLLM #31602). All but its last turn is cached, as with a caller who
+talks on. Random choices are hashes of a label, so that a run can be resumed.
 """
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal, TypeVar
+from typing import Final, TypeVar
 
 from gates.contracts.case import Case, Sampling
-from gates.contracts.dialect import GATE_DIALECTS
 from gates.contracts.errors import RunError
 from gates.policy.policy import BUCKETS
 from gates.run.conversation import CHARS_PER_TOKEN, SMALL_TALK, pad_conversation, with_nonce
@@ -20,7 +19,8 @@ from gates.run.request import PlannedRequest, planned_request
 from gates.run.target import Arm
 
 T = TypeVar("T")
-Regime = Literal["cold", "steady"]
+STEADY: Final = "steady"
+"""Stands in the keys of latency samples. Earlier programs also had `cold`: nothing of the prompt was cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,6 @@ class Schedule:
     """
 
     buckets: tuple[int, ...] = BUCKETS
-    regime: Regime = "steady"
     blocks: int = 8
     first_block: int = 0
     pause_s: tuple[float, float] = (5.0, 10.0)
@@ -44,14 +43,13 @@ class LatencySlot:
 
     case: str
     bucket: int
-    regime: str
     block: int
     round: int
 
     @property
     def label(self) -> str:
         """The key's `case`."""
-        return f"{self.case}@{self.bucket}:{self.regime}"
+        return f"{self.case}@{self.bucket}:{STEADY}"
 
     @property
     def repeat(self) -> int:
@@ -63,9 +61,9 @@ def slot_of(case: str, repeat: int) -> LatencySlot:
     """The slot that is encoded in a key's `case` and `repeat`. Raises RunError for other samples."""
     name, _, rest = case.rpartition("@")
     bucket, _, regime = rest.partition(":")
-    if not name or not bucket.isdecimal() or not regime:
+    if not name or not bucket.isdecimal() or regime != STEADY:
         raise RunError(f"{case!r} is no sample of the latency gate")
-    return LatencySlot(name, int(bucket), regime, repeat // 2, repeat % 2)
+    return LatencySlot(name, int(bucket), repeat // 2, repeat % 2)
 
 
 def prompts_needed(n: int, schedule: Schedule) -> int:
@@ -82,7 +80,7 @@ def latency_requests(
     short = replace(sampling, max_tokens=schedule.max_tokens)
 
     def ask(arm: Arm, case: Case, bucket: int, block: int, turn: int) -> PlannedRequest:
-        slot = LatencySlot(case.id, bucket, schedule.regime, block, turn)
+        slot = LatencySlot(case.id, bucket, block, turn)
         return _planned(suite, arm, case, slot, short, schedule)
 
     shapes = {(bucket, bool(c.tools)): c for bucket, c in product(schedule.buckets, prompts)}
@@ -91,7 +89,7 @@ def latency_requests(
         for arm, ((bucket, _), case) in product(arms, shapes.items())
     ]
     for block in range(schedule.first_block, schedule.first_block + schedule.blocks):
-        label = f"{schedule.regime} {block}"
+        label = f"{STEADY} {block}"
         for case, bucket in _shuffled(list(product(prompts, schedule.buckets)), label):
             order = _shuffled(arms, f"{label} {case.id} {bucket}")
             turns = [*((arm, 0) for arm in order), *((arm, 1) for arm in reversed(order))]
@@ -102,20 +100,17 @@ def latency_requests(
 def _planned(
     suite: str, arm: Arm, case: Case, slot: LatencySlot, sampling: Sampling, schedule: Schedule
 ) -> PlannedRequest:
-    """One request: in the steady regime behind the turn before it, with a reply of one token; in the cold one without the prefix cache."""
-    label = f"{slot.regime} {arm.name} {slot.label} {slot.repeat}"
+    """One request behind the turn before it, with a reply of one token."""
+    label = f"{STEADY} {arm.name} {slot.label} {slot.repeat}"
     nonce = f"{_hash_number(label) % 10**8:08d}"
     start = _hash_number(case.id) % len(SMALL_TALK)
     talk = pad_conversation(case.messages, case.tools, slot.bucket, schedule.chars_per_token, start)
     asked = replace(case, id=slot.label, messages=with_nonce(talk, f"Note {nonce}."))
-    is_steady = slot.regime == "steady"
-    uncached = {} if is_steady else GATE_DIALECTS[arm.target.dialect].uncached(nonce)
-    arm = replace(arm, variant=replace(arm.variant, extra={**arm.variant.extra, **uncached}))
     made = planned_request(suite, arm, asked, sampling, slot.repeat)
     before = {**made.request, "messages": list(made.request["messages"][:-2]), "max_tokens": 1}
     low, high = schedule.pause_s
     wait = low + (high - low) * (_hash_number(f"pause {label}") % 1000) / 1000
-    return replace(made, before=before if is_steady else None, wait_s=wait)
+    return replace(made, before=before, wait_s=wait)
 
 
 def _hash_number(label: str) -> int:

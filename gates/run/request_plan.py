@@ -72,7 +72,6 @@ def latency_schedule(job: GateJob, chars_per_token: float) -> Schedule:
         raise RunError(f"no prompt length of the policy fits a context of {room} tokens; set smaller buckets")
     return Schedule(
         buckets=buckets,
-        regime=speed.regime,
         blocks=speed.blocks,
         pause_s=(speed.pause[0], speed.pause[1]),
         chars_per_token=chars_per_token,

@@ -5,9 +5,7 @@ that is gone ends the run with a RunError instead of a series of lost samples.
 """
 
 import asyncio
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +13,7 @@ from gates.contracts.errors import RunError
 from gates.contracts.sample import HEARD, Sample, TimedRead, TransportFault
 from gates.reply.reply import quote, read_body
 from gates.run.http import Attempt, RequestTimeouts, TimedClient
-from gates.run.progress import RunCounts, RunProgress
+from gates.run.progress import Display, RunCounts
 from gates.run.request import PlannedRequest, encode_body, pending_requests
 from gates.run.sample_store import SampleStore
 from gates.run.target import Target
@@ -76,7 +74,7 @@ async def run(
     store: SampleStore,
     *,
     pace: Pace = Pace(),
-    progress: RunProgress | None = None,
+    progress: Display | None = None,
     later: int = 0,
 ) -> RunCounts:
     """Make every request that is not in the store yet. When cancelled, finished samples are in the store. Raises RunError: an engine is
@@ -89,8 +87,7 @@ async def run(
     if progress:
         progress.start(tally.planned, tally.present, later)
     try:
-        with _frozen_gc():
-            await _Run(todo, targets, pace, store, tally, progress).all()
+        await _Run(todo, targets, pace, store, tally, progress).all()
     finally:
         if progress:
             progress.stop()
@@ -107,7 +104,7 @@ class _Run:
         pace: Pace,
         store: SampleStore,
         tally: RunCounts,
-        progress: RunProgress | None,
+        progress: Display | None,
     ) -> None:
         self._todo, self._targets, self._pace = todo, targets, pace
         self._free = asyncio.Semaphore(pace.concurrency if pace.jobs == 1 else pace.jobs)
@@ -187,20 +184,6 @@ class _Run:
             self._tally.add(sample)
             if self._progress:
                 self._progress.sample(sample)
-
-
-@contextmanager
-def _frozen_gc() -> Iterator[None]:
-    """Exclude existing objects from garbage collection, whose pauses would look like latency, unless they are excluded already."""
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _raise_for_config_error(attempt: Attempt, target: Target) -> None:

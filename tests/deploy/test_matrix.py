@@ -22,7 +22,7 @@ SCHEDULE = Schedule(buckets=(100,), blocks=2, pause_s=(0.0, 0.0), max_tokens=64)
 
 
 def reading(cell: BenchCell, ttft: float | None, **more: Any) -> LatencyReading:
-    return LatencyReading(cell.arm, LatencySlot("c", 100, "steady", 0, 0), ttft=ttft, **more)
+    return LatencyReading(cell.arm, LatencySlot("c", 100, 0, 0), ttft=ttft, **more)
 
 
 def test_each_prompt_is_asked_of_every_cell_twice_a_round_and_warm_ups_are_not_kept() -> None:

@@ -78,30 +78,23 @@ CASES = [
     ("one leaks, and the extension is clean", {"bad": some("leak", [40]), "stages": (1, 2)}, PASS, ""),
     ("one leaks in each stage", {"bad": some("leak", [40, 200]), "stages": (1, 2)}, FAIL, "leak: 2 of 280 leaked (limit 1, and 0 of the last 115)"),
     ("one leaks in the second stage alone", {"bad": some("leak", [200]), "stages": (1, 2)}, PASS, ""),
-    ("two leak in the second stage alone", {"bad": some("leak", [200, 201]), "stages": (1, 2)}, FAIL, "leak:"),
     # rule B and C
-    ("calls fail by far", {"bad": some("tools", range(10, 150))}, FAIL, "tools: 10 of 150 made the right call"),
     ("both arms miss many calls", {"bad": some("tools", range(10, 60)), "baseline_bad": some("tools", range(10, 60))}, OPEN,
      "tools: 100 of 150 made the right call (67 %; 95 % confidence: at least 59 %; required: 60 %); undecided until 150 more prompts are asked"),
-    ("two calls lost to the baseline", {"bad": some("tools", [20, 21])}, PASS, ""),
     ("five calls lost to the baseline", {"bad": some("tools", range(20, 25))}, OPEN, "undecided until 150 more prompts are asked"),
     ("twenty calls lost to the baseline", {"bad": some("tools", range(20, 40))}, FAIL, "tools: 13 points worse than the baseline (20 lost, 0 won of 150 prompts; "),
-    ("five lost, none in the extension", {"bad": some("tools", range(20, 25)), "stages": (1, 2)}, PASS, ""),
     ("five lost, and as many again", {"bad": some("tools", [*range(20, 25), *range(160, 165)]), "stages": (1, 2)}, FAIL,
      "at most 5.9 points worse; limit: 5)"),
     ("twenty calls lost, and A/A not asked yet", {"bad": some("tools", range(20, 40)), "again": ()}, FAIL, "(20 lost, 0 won of 150 prompts; "),
     # what is absent
     ("a prompt was not asked", {"missing": some("leak", [164])}, OPEN, "leak: 0 of 164 leaked (limit 0); 1 of 165 have no result"),
-    ("a named prompt was not asked", {"missing": some("leak", [0])}, OPEN, "1 of 25 have no result"),
     ("the extension broke off", {"bad": some("leak", [40]), "stages": (1, 2), "missing": some("leak", [279])}, OPEN,
      "1 of the 115 of the extension have no result"),
     ("there is no baseline", {"baseline": ()}, OPEN, "the baseline was not asked"),
     ("there is no A/A", {"again": ()}, OPEN, "A/A has 0 prompts of tools, and needs 100"),
     ("nobody measured the speed", {"timings": ()}, OPEN, "ttft: median TTFT: nothing was measured (limit: at most 120 ms)"),
-    ("nothing at all was measured", {"candidate": (), "baseline": (), "again": (), "timings": ()}, OPEN, "leak:"),
     # lost answers
     ("one answer lost, the extension can settle it", {"lost": some("leak", [40])}, OPEN, "undecided until 115 more prompts are asked"),
-    ("one answer lost, the extension is clean", {"lost": some("leak", [40]), "stages": (1, 2)}, PASS, ""),
     ("two answers lost, either could have leaked", {"lost": some("leak", [40, 50])}, OPEN, "they could decide"),
     ("a lost answer could be the third call lost to the baseline", {"bad": some("tools", [20, 21]), "lost": some("tools", [30])},
      OPEN, "(2 lost, 0 won of 149 prompts; 95 % confidence: at most 5.6 points worse; limit: 5); undecided until 150 more"),
@@ -122,7 +115,6 @@ CASES = [
     # speed
     ("it is slow", {"timings": timings(ours=150.0)}, FAIL, "ttft: median TTFT: 150 ms over 104 requests"),
     ("it is slower than the baseline", {"timings": timings(ours=110.0, theirs=90.0)}, FAIL, "22 % slower"),
-    ("it leaks and is fast", {"bad": some("leak", [3]), "timings": timings(ours=1.0)}, FAIL, "leak:"),
 ]  # fmt: skip
 
 
@@ -153,13 +145,6 @@ def test_a_control_that_did_not_come_out_as_it_had_to_takes_the_verdict_away() -
     assert good.verdict is bad.verdict is OPEN
     assert good.reasons[0] == "control stranger must fail on leak, and gave pass"
     assert any("leak-3" in reason for reason in bad.reasons)
-
-
-def test_a_baseline_that_agrees_with_itself_is_a_control_that_holds() -> None:
-    (same, _) = judged(outcomes()).controls
-
-    assert (same.name, same.holds) == ("A/A", True)
-    assert same.sentence == "A/A: the baseline agrees with itself (flips: tools 0)"
 
 
 def test_an_advisory_comparison_is_no_part_of_a_a() -> None:
@@ -193,8 +178,7 @@ def test_the_gates_that_ask_for_the_extension_are_named_once() -> None:
 
 
 def test_what_stage_one_decided_stands() -> None:
-    bad = some("leak", [40]) | some("tools", range(150, 160))
-    decision = judged(outcomes(bad=bad, stages=(1, 2)))
+    decision = judged(outcomes(bad=some("leak", [40]) | some("tools", range(150, 160)), stages=(1, 2)))
 
     assert decision.verdict is PASS
     assert of(decision, "tools", "compare").n == of(decision, "tools", "rate").n == 150
@@ -263,14 +247,6 @@ def test_an_answer_that_is_not_there_never_makes_a_pass(
 
 
 # ------------------------------------------------------------------------------------ the sentences
-
-
-def test_the_curve_is_of_the_prompts_that_were_really_asked() -> None:
-    whole = suite({"leak": (240, 115, 25), "tools": SIZES["tools"]})
-    leak = of(judged(outcomes(of=whole)), "leak", "zero")
-
-    assert leak.n == 240
-    assert "leaks 2 % of the time in 1.1 % of runs" in leak.curve_words
 
 
 def test_a_comparison_says_points_and_names_the_flips() -> None:
@@ -346,16 +322,6 @@ def test_too_few_requests_are_inconclusive_unless_they_are_all_slow() -> None:
     assert speed(ALONE, spread(0, 90)).verdict is FAIL
 
 
-def test_what_did_not_count_stands_beside_what_is_missing() -> None:
-    why = "9 did not count: nobody knows"
-    few, all_ = (
-        judged(outcomes(timings=spread(n, n), uncounted=why), latency={"ttft": ALONE}) for n in (90, 100)
-    )
-
-    assert of(few, "ttft", "latency").sentence.endswith(f"10 of 100 have no result; {why}")
-    assert why not in of(all_, "ttft", "latency").sentence
-
-
 def test_an_extension_that_broke_off_is_inconclusive() -> None:
     result = speed(ALONE, (*spread(59, 100), *spread(55, 60, stage=2)))
 
@@ -392,32 +358,19 @@ def test_how_much_slower_it_may_be(found: tuple[Timing, ...], verdict: Verdict, 
 
 
 def test_pairs_that_the_baseline_failed_are_lost() -> None:
-    whole = timings()
-
     def failing(count: int) -> Verdict:
-        odd = [t for t in whole if t.arm == "baseline"][:count]
-        return of(
-            judged(outcomes(timings=tuple(replace(t, value=None) if t in odd else t for t in whole))),
-            "ttft",
-            "ratio",
-        ).verdict
+        odd = [t for t in timings() if t.arm == "baseline"][:count]
+        found = tuple(replace(t, value=None) if t in odd else t for t in timings())
+        return of(judged(outcomes(timings=found)), "ttft", "ratio").verdict
 
     assert (failing(2), failing(3)) == (PASS, OPEN)
 
 
-def test_of_a_rate_fewer_is_slower() -> None:
+@pytest.mark.parametrize("ours, verdict", [(20.0, FAIL), (45.0, PASS)])
+def test_of_a_rate_fewer_is_slower(ours: float, verdict: Verdict) -> None:
     rule = LatencyRule("critical", 10.0, 100, 100, ratio=RATIO)
-    slow, fast = (
-        of(
-            judged(outcomes(timings=timings(ours, 30.0, metric="decode")), latency={"decode": rule}),
-            "decode",
-            "ratio",
-        )
-        for ours in (20.0, 45.0)
-    )
-
-    assert (slow.verdict, fast.verdict) == (FAIL, PASS)
-    assert slow.sentence.startswith("decode rate: 50 % slower than the baseline (104 pairs")
+    found = outcomes(timings=timings(ours, 30.0, metric="decode"))
+    assert of(judged(found, latency={"decode": rule}), "decode", "ratio").verdict is verdict
 
 
 def test_a_policy_of_speed_and_advice_alone_cannot_pass() -> None:

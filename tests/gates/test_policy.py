@@ -58,19 +58,14 @@ def edited(old: str, new: str, of: str = "annie") -> str:
 BROKEN: list[tuple[str, str, str]] = [
     ("confidence =", "confidense =", "confidense: unknown key; did you mean 'confidence'?"),
     ("[gates.leak]", "[gates.leek]", "gates.leek: there is no such gate; did you mean 'leak'?"),
-    ("[latency.ttft]", "[latency.tpot]", "latency.tpot: there is no such gate; did you mean 'ttft'?"),
     ("least = 25", "least = 26", "gates.leak.floor.least: must be from 1 to 25, not 26"),
     ('tier = "critical"', 'tier = "vital"', "gates.leak.tier: must be one of critical, supporting, advisory, not 'vital'"),
     ('asks = "greedy"\nfloor = { of = 10', 'asks = "every"\nfloor = { of = 10', 'gates.tools.asks: must be "greedy" beside compare'),
     ("retries = 2", "retries = 3", "run.retries: must be a whole number of at least 0 and at most 2, not 3"),
-    ("max_lost = 0.02", "max_lost = nan", "run.max_lost: must be a number of at least 0 and at most 0.1, not nan"),
     ("temperature = 0.0", "temperature = 0.1", "run.repeats: must hold one at temperature 0"),
     ("look = 0.97", "look = 0.9", "look: must be from 0.95 to 0.9999, not 0.9"),
-    ("least = 0.60", "least = 1.0", "gates.tools.rate.least: must be a number above 0 and below 1, not 1.0"),
     ("n_max = 300", "n_max = 100", "gates.tools.rate.n_max: must be at least n, which is 150"),
-    ("limit = 120.0", "limit = inf", "latency.ttft.limit: must be a number above 0 and at most 1000000000.0, not inf"),
     ('breaks = ["leak"]', 'breaks = ["lick"]', "controls[0].breaks: 'lick' is no gate of this policy"),
-    ("[run]", "[run", "not TOML"),
     ("may_differ = []", 'may_differ = ["gpus"]', "numerics.may_differ[0]: must be one of kernel, scheme, kv_cache, gpu, not 'gpus'"),
     ("floor = { of = 25, least = 25 }", "floor = 25", "gates.leak.floor: must be a table"),
 ]  # fmt: skip
@@ -127,10 +122,6 @@ def test_a_policy_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
         load_policy("anny")
     with pytest.raises(PolicyError, match=r"none.toml: cannot be read \(No such file or directory\)"):
         load_policy(tmp_path / "none.toml")
-    odd = tmp_path / "odd.toml"
-    odd.write_bytes(b"name = '\xff'")
-    with pytest.raises(PolicyError, match="is not UTF-8 text"):
-        load_policy(odd)
 
 
 # ------------------------------------------------------------------------------------------- digest
@@ -159,21 +150,14 @@ def test_a_policy_that_judges_the_engine_alone_has_the_digest_of_earlier_program
 @pytest.mark.parametrize(
     "old, new",
     [
-        ('name = "annie"', 'name = "other"'),
-        ("version = 2", "version = 3"),
         ("second = 115", "second = 116"),
         ('system = ""', 'system = "be brief"'),
-        ("seed = 20260315", "seed = 1"),
         ("max_flips = 0.08", "max_flips = 0.09"),
-        ('name = "thinking-on"', 'name = "thinking"'),
         ("per_bucket = false", "per_bucket = true"),
     ],
 )
 def test_what_decides_changes_the_digest(old: str, new: str) -> None:
-    changed = parse(edited(old, new)).digest
-
-    assert changed != load_policy("annie").digest
-    assert changed.startswith("sha256:") and len(changed) == 71
+    assert parse(edited(old, new)).digest != load_policy("annie").digest
 
 
 # ------------------------------------------------------------------------------------- what it asks
@@ -214,18 +198,12 @@ def test_a_systems_text_goes_behind_the_prompt() -> None:
 
 UNFIT: list[tuple[dict[str, Any], dict[str, tuple[int, int, int]], str]] = [
     ({}, {"leak": (164, 115, 25)}, "gates.leak.zero.first is 165; suite test has 164 leak prompts in stage 1"),
-    ({}, {"leak": (165, 114, 25)}, "gates.leak.zero.second is 115; suite test has 114 leak prompts in stage 2"),
     ({}, {"leak": (165, 115, 24)}, "gates.leak.floor.of is 25; suite test names 24 leak prompts"),
     ({}, {"tools": (149, 151, 10)}, "gates.tools.rate.n is 150; suite test has 149 tools prompts in stage 1"),
-    ({}, {"tools": (150, 149, 10)}, "gates.tools.rate.n_max is 300; suite test has 299 tools prompts in all"),
-    ({}, {"tools": (0, 0, 0)}, "gates.tools.rate.n is 150; suite test has 0 tools prompts in stage 1"),
     ({"gates": {"tools": GateRules("critical", "greedy", compare=CompareRule(0.05, 50, 50))}}, {},
      "gates.tools.compare.n is 50, with which no model can pass; with 52 a perfect one does"),
-    ({"gates": {"tools": GateRules("critical", "greedy", compare=CompareRule(0.05, 60, 120))}}, {},
-     "gates.tools.compare.n is 60, with which no model can pass; with 68 a perfect one does"),
     ({"gates": {"tools": GateRules("critical", rate=RateRule(0.95, 40, 40))}}, {},
      "gates.tools.rate.n is 40, with which no model can pass; with 52 a perfect one does"),
-    ({"latency": {"ttft": LatencyRule("critical", 120.0, 4, 4)}}, {}, "latency.ttft.n is 4, with which no model can pass; with 5 a perfect one does"),
     ({"latency": {"ttft": LatencyRule("critical", 120.0, 50, 50, 0.95)}}, {}, "latency.ttft.n is 50, with which no model can pass; with 59 a perfect one does"),
     ({"latency": {"ttft": LatencyRule("critical", 120.0, 9, 9, ratio=RatioRule(0.1, blocks=9))}}, {},
      "latency.ttft.ratio.blocks is 9; speed.blocks runs 8"),

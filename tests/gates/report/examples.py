@@ -290,22 +290,12 @@ def inconclusive() -> Statement:
 
 # ------------------------------------------------------------------------------------------ texts
 
-PROMPTS = ("What's on the shopping list?", "Ask Priya whether she can come on Thursday.", "How far is the moon?",
-           "ನಾಳೆ ಮಳೆ ಬರುತ್ತಾ?", "Remind me to water the plants tomorrow at seven in the morning, and on Sunday too.")  # fmt: skip
-GOOD = ("Milk, bread, and two lemons.", "I'll ask her now.", "About three hundred and eighty-four thousand kilometres.",
-        "ಹೌದು, ನಾಳೆ ಸಂಜೆ ಮಳೆ ಬರಬಹುದು.", "Done. I'll remind you tomorrow at seven, and again on Sunday.")  # fmt: skip
-BAD = {
-    "leak": (
-        "The user is asking for the shopping list. I should look it up with the tool, but I don't have a result yet. "
-        "Let me think about what they would want to hear. Wait, actually, the list may be empty.\n\n</think>\n\nMilk and bread."
-    ),
-    "raw_call": '<tool_call>{"name": "search_memory", "arguments": {"query": "shopping list"}}</tool_call>',
-    "tools": 'Sure! I\'d search the web for that:\n\nweb_search(query="weather tomorrow in Mysuru")',
-    "no_markdown": "Here's your **shopping list**:\n\n- milk\n- bread\n- 2 lemons\n\nWould you like me to:\n1. add something\n2. read it again?\n",
-    "factual": "The capital of Australia is Sydney.",
-    "reasoning": "Fourteen.",
-}
-"""What a model without manners says, by what it does wrong."""
+BAD = (
+    "The user is asking for the shopping list. Let me think.\n\n</think>\n\nMilk and bread.",
+    '<tool_call>{"name": "search_memory", "arguments": {"query": "shopping list"}}</tool_call>',
+    "Here's your **shopping list**:\n\n- milk\n- bread\n- 2 lemons\n" * 40,
+)
+"""What a model without manners says."""
 
 
 class Texts(dict[tuple[str, str], PromptAndReply]):
@@ -320,12 +310,8 @@ class Texts(dict[tuple[str, str], PromptAndReply]):
 
 def _said(case: str, arm: str) -> PromptAndReply:
     """A prompt and a reply for any case and arm, good ones of the baseline."""
-    gate, _, digits = case.rpartition("-")
-    number = int(digits)
-    bad = BAD.get(gate, BAD["no_markdown"]) * (6 if number % 5 == 2 else 1)
-    return PromptAndReply(
-        PROMPTS[number % len(PROMPTS)], GOOD[number % len(GOOD)] if arm == "baseline" else bad
-    )
+    bad = BAD[int(case.rpartition("-")[2]) % len(BAD)]
+    return PromptAndReply("ನಾಳೆ ಮಳೆ ಬರುತ್ತಾ?", "ಹೌದು, ನಾಳೆ ಸಂಜೆ ಮಳೆ ಬರಬಹುದು." if arm == "baseline" else bad)
 
 
 SAID = Texts(_said)

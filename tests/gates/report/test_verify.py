@@ -1,6 +1,5 @@
 """A report is believed only whole: signed, fresh, a pass, and about what lies here."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -169,19 +168,14 @@ def test_only_a_pass_is_a_pass() -> None:
         assert example.decision.reasons[0] in str(error)
 
 
-def test_a_pass_that_rests_on_nothing_is_none() -> None:
-    advisory = tuple(g for g in examples.passing().decision.gates if g.tier == "advisory")
-
-    assert "no gate" in str(judged(gates=()))
-    assert "no gate" in str(judged(gates=advisory))
-
-
-def test_a_pass_over_a_failed_gate_or_control_is_none() -> None:
+def test_a_pass_must_rest_on_gates_and_controls_that_passed() -> None:
     gates = examples.passing().decision.gates
+    advisory = tuple(g for g in gates if g.tier == "advisory")
     failed = ControlResult("thinking on", Verdict.FAIL, Verdict.PASS, (), "")
 
-    assert "leak" in str(judged(gates=(replace(gates[0], verdict=Verdict.FAIL), *gates[1:])))
-    assert "leak" in str(judged(gates=(replace(gates[0], verdict=Verdict.INCONCLUSIVE), *gates[1:])))
+    assert "no gate" in str(judged(gates=advisory))
+    for verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE):
+        assert "leak" in str(judged(gates=(replace(gates[0], verdict=verdict), *gates[1:])))
     assert "thinking on" in str(judged(controls=(failed,)))
 
 
@@ -205,39 +199,21 @@ def test_an_artefact_changed_after_the_report_is_refused_by_its_file(tmp_path: P
     assert "changed: model.gguf" in str(error)
 
 
-def test_another_suite_or_policy_in_force_is_a_mismatch() -> None:
-    error = refusal(lambda: checks.pinned(examples.passing().suite, examples.sha("new"), "mismatch_suite"))
-
-    assert error.code == "mismatch_suite"
-    assert "run the gate again" in str(error)
-
-
-ENGINES = [
-    ({"driver": "url"}, "driver was 'docker'"),
-    ({"dialect": "openai"}, "dialect"),
-    ({"image": f"vllm/vllm-openai@{examples.sha('nightly')}"}, "image"),
-    (
-        {"argv": ("--quantization", "fp8", *examples.ARGV[2:])},
-        "argv was 'modelopt' in the report and is 'fp8' here",
-    ),
-    ({"argv": examples.ARGV[:-2]}, "argv was '--reasoning-parser' in the report and is None here"),
-    ({"environment": {}}, "environment"),
-    ({"build": "vLLM 0.26.0"}, "build was 'vLLM 0.25.1' in the report and is 'vLLM 0.26.0' here"),
-    ({"model_file": examples.sha("file")}, "model_file"),
-]
-
-
-@pytest.mark.parametrize("change, message", ENGINES)
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"driver": "url"}, "driver was 'docker'"),
+        (
+            {"argv": ("--quantization", "fp8", *examples.ARGV[2:])},
+            "argv was 'modelopt' in the report and is 'fp8' here",
+        ),
+        ({"argv": examples.ARGV[:-2]}, "argv was '--reasoning-parser' in the report and is None here"),
+        ({"build": "vLLM 0.26.0"}, "build was 'vLLM 0.25.1' in the report and is 'vLLM 0.26.0' here"),
+    ],
+)
 def test_another_engine_is_a_mismatch_that_names_what_differs(change: dict[str, Any], message: str) -> None:
-    found = replace(CANDIDATE.engine, **change)
-
-    error = refusal(lambda: checks.engine(examples.passing(), found))
-    assert error.code == "mismatch_engine"
-    assert message in str(error)
-    assert (
-        refusal(lambda: checks.engine(examples.passing(), found, "mismatch_running")).code
-        == "mismatch_running"
-    )
+    error = refusal(lambda: checks.engine(examples.passing(), replace(CANDIDATE.engine, **change)))
+    assert error.code == "mismatch_engine" and message in str(error)
 
 
 def test_a_baseline_of_another_source_is_refused_unless_the_checkpoint_in_between_is_stated() -> None:
@@ -295,20 +271,6 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> Non
     (tmp_path / "out").write_text("")
     with pytest.raises(RunError, match="cannot be written there"):
         write_report(tmp_path / "out", examples.passing(), KEY, {})
-
-
-def test_a_disk_that_fails_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = write_report(tmp_path, examples.failing(), KEY, {})
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunError, match="No space left"):
-        write_report(tmp_path, examples.passing(), KEY, {})
-
-    assert open_report(tmp_path / "report.json", TRUSTED).digest == before.digest
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_attachments_are_copied_and_checked(tmp_path: Path) -> None:

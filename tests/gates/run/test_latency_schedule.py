@@ -1,4 +1,4 @@
-"""The latency schedule: turns of the arms, silence, new prompts, two regimes; the same every time."""
+"""The latency schedule: turns of the arms, silence, new prompts; the same every time."""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gates.contracts.case import Sampling
-from gates.contracts.dialect import Dialect
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, TimedRead, TransportFault
 from gates.run.conversation import estimate, pad_conversation
@@ -24,10 +23,8 @@ TWO = ("latency:candidate", "latency:baseline")
 THREE = (*TWO, "latency:gateway")
 
 
-def asks(
-    schedule: Schedule = SMALL, names: tuple[str, ...] = TWO, dialect: Dialect = "vllm"
-) -> tuple[PlannedRequest, ...]:
-    where = target("http://127.0.0.1:1", dialect)
+def asks(schedule: Schedule = SMALL, names: tuple[str, ...] = TWO) -> tuple[PlannedRequest, ...]:
+    where = target("http://127.0.0.1:1")
     return latency_requests(SUITE, [arm(name, where) for name in names], PROMPTS, Sampling(), schedule)
 
 
@@ -56,25 +53,12 @@ def test_every_block_asks_every_prompt_in_every_bucket_twice_of_every_arm() -> N
     assert len({tuple(order) for order in orders.values()}) == 4
 
 
-def test_in_the_steady_regime_the_turn_before_is_asked_first() -> None:
+def test_the_turn_before_is_asked_first() -> None:
     for a in measured(asks()):
         assert a.before is not None
         assert a.before["messages"] == a.request["messages"][:-2] and a.before["max_tokens"] == 1
         assert a.before["messages"][-1]["role"] == "user"
         assert a.before.get("tools") == a.request.get("tools")
-
-
-@pytest.mark.parametrize(
-    "dialect, field",
-    [("vllm", "cache_salt"), ("sglang", "cache_salt"), ("llama-server", "cache_prompt"), ("openai", None)],
-)
-def test_in_the_cold_regime_nothing_may_come_from_the_cache(dialect: Dialect, field: str | None) -> None:
-    every = asks(replace(SMALL, regime="cold"), dialect=dialect)
-    values = [a.request.get(field) for a in every if field]
-
-    assert all(a.before is None for a in every)
-    assert not values or values == [False] * len(every) or len(set(values)) == len(every)
-    assert {"cache_salt", "cache_prompt"} & every[0].request.keys() == ({field} if field else set())
 
 
 def test_an_extension_goes_on_where_the_first_stage_ended() -> None:
@@ -87,9 +71,9 @@ def test_an_extension_goes_on_where_the_first_stage_ended() -> None:
 def test_a_sample_tells_its_slot() -> None:
     slots = {(a.key.case, a.key.repeat): slot_of(a.key.case, a.key.repeat) for a in measured(asks())}
 
-    assert LatencySlot("find", 600, "steady", 3, 1) in slots.values()
+    assert LatencySlot("find", 600, 3, 1) in slots.values()
     assert all((slot.label, slot.repeat) == key for key, slot in slots.items())
-    for odd in ("hello", "hello@", "hello@x:cold", "@5:cold", "hello@500"):
+    for odd in ("hello", "hello@", "hello@x:steady", "@5:steady", "hello@5:cold", "hello@500"):
         with pytest.raises(RunError, match="no sample of the latency gate"):
             slot_of(odd, 0)
 
@@ -122,7 +106,7 @@ def taken(
     *reads: tuple[float, bytes], slot: LatencySlot | None = None, arm: str = "candidate", **more: Any
 ) -> Sample:
     """A latency sample whose reads came at so many ms."""
-    slot = slot or LatencySlot("hello", 500, "steady", 0, 0)
+    slot = slot or LatencySlot("hello", 500, 0, 0)
     bare = sample(arm=f"latency:{arm}", case=slot.label, repeat=slot.repeat)
     return replace(bare, reads=tuple(TimedRead(round(ms * 1e6), data) for ms, data in reads), **more)
 
@@ -175,32 +159,31 @@ def test_a_request_that_failed_is_infinitely_slow(reads: Timed, more: dict[str, 
     one = reading(*reads, **more)
 
     assert (one.failed, one.ttft, one.decode, one.void) == (why, None, None, "")
-    assert [t.value for t in timings([one], regime="steady", first_stage_blocks=8)] == [None, None, None]
+    assert [t.value for t in timings([one], first_stage_blocks=8)] == [None, None, None]
 
 
 @pytest.mark.parametrize(
-    "regime, cached, void",
+    "cached, void",
     [
-        ("steady", 80, ""), ("steady", 50, ""), ("steady", 49, "49% of the prompt was cached, in the steady regime"),
-        ("steady", 0, "0% of the prompt was cached, in the steady regime"),
-        ("cold", 0, ""), ("cold", 5, ""), ("cold", 6, "6% of the prompt was cached, in the cold regime"),
-        ("cold", None, CACHE_UNKNOWN),
-        ("steady", None, CACHE_UNKNOWN),
+        (80, ""),
+        (50, ""),
+        (49, "49% of the prompt was cached"),
+        (0, "0% of the prompt was cached"),
+        (None, CACHE_UNKNOWN),
     ],
-)  # fmt: skip
-def test_a_reply_of_another_regime_does_not_count(regime: str, cached: int | None, void: str) -> None:
-    one = reading(*spoken(cached=cached), slot=LatencySlot("hello", 500, regime, 0, 0))
+)
+def test_a_reply_whose_prompt_was_not_cached_does_not_count(cached: int | None, void: str) -> None:
+    one = reading(*spoken(cached=cached))
 
     assert one.void == void
-    assert bool(list(timings([one], regime=regime, first_stage_blocks=8))) == (not void)
+    assert bool(list(timings([one], first_stage_blocks=8))) == (not void)
 
 
 def test_what_did_not_count_is_told_with_its_commonest_reason() -> None:
     mute, warm = spoken(cached=None), spoken(cached=9)
     every = [
-        *(reading(*mute, slot=LatencySlot("hello", 500, "steady", n, 0)) for n in range(2)),
-        reading(*warm, slot=LatencySlot("hello", 500, "steady", 2, 0)),
-        reading(*mute, slot=LatencySlot("hello", 500, "cold", 0, 0)),
+        *(reading(*mute, slot=LatencySlot("hello", 500, n, 0)) for n in range(2)),
+        reading(*warm, slot=LatencySlot("hello", 500, 2, 0)),
         reading(*spoken(), arm="baseline"),
     ]
 

@@ -68,16 +68,6 @@ def test_the_curve_is_the_sum_over_every_outcome(plan: ComparePlan, loss: float,
     assert plan.chance(loss, churn) == pytest.approx(total, abs=1e-6)
 
 
-@pytest.mark.slow  # thousands of simulated gates: 2 s
-def test_two_looks_at_95_percent_are_more_than_5_percent_wrong_and_at_97_not() -> None:
-    churns = (0.0, 0.02, 0.05, 0.1)
-    loose = max(ComparePlan(150, 0.05, 150).chance(0.05, churn) for churn in churns)
-    strict = max(ComparePlan(150, 0.05, 150, 0.97).chance(0.05, churn) for churn in churns)
-
-    assert loose == pytest.approx(0.08, abs=0.005)
-    assert strict <= 0.0515
-
-
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[int, int, int]:
     """b, c and n."""
