@@ -3,7 +3,7 @@
 import sys
 import time
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import Final, Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -13,6 +13,19 @@ from gates.contracts.sample import Sample
 
 LINE_SECONDS: Final = 10.0
 _DRAW_SECONDS: Final = 0.2
+
+
+class RunProgress(Protocol):
+    """The interface through which a run reports its progress."""
+
+    def start(self, total: int, present: int, later: int = 0) -> None:
+        """The number of planned samples, of those already on file, and of those that later parts of the run are known to need."""
+
+    def sample(self, sample: Sample) -> None:
+        """One more sample is on file."""
+
+    def stop(self) -> None:
+        """The run has ended or was stopped."""
 
 
 @dataclass(slots=True)
@@ -56,7 +69,6 @@ class Display:
             self._task = self._bar.add_task(label, total=None, start=False, counts="")
 
     def start(self, total: int, present: int, later: int = 0) -> None:
-        """The number of planned samples, of those already on file, and of those that later parts of the run are known to need."""
         self._counts, self._later = RunCounts(total, present), later
         self._began = self._shown = time.monotonic()
         if self._bar:
@@ -65,13 +77,11 @@ class Display:
             self._bar.start()
 
     def sample(self, sample: Sample) -> None:
-        """One more sample is on file."""
         self._counts.add(sample)
         if time.monotonic() - self._shown >= (_DRAW_SECONDS if self._bar else LINE_SECONDS):
             self._show()
 
     def stop(self) -> None:
-        """The run has ended or was stopped."""
         self._show()
         if self._bar:
             self._bar.stop()

@@ -13,7 +13,7 @@ from gates.contracts.errors import RunError
 from gates.contracts.sample import HEARD, Sample, TimedRead, TransportFault
 from gates.reply.reply import quote, read_body
 from gates.run.http import Attempt, RequestTimeouts, TimedClient
-from gates.run.progress import Display, RunCounts
+from gates.run.progress import RunCounts, RunProgress
 from gates.run.request import PlannedRequest, encode_body, pending_requests
 from gates.run.sample_store import SampleStore
 from gates.run.target import Target
@@ -74,7 +74,7 @@ async def run(
     store: SampleStore,
     *,
     pace: Pace = Pace(),
-    progress: Display | None = None,
+    progress: RunProgress | None = None,
     later: int = 0,
 ) -> RunCounts:
     """Make every request that is not in the store yet. When cancelled, finished samples are in the store. Raises RunError: an engine is
@@ -104,7 +104,7 @@ class _Run:
         pace: Pace,
         store: SampleStore,
         tally: RunCounts,
-        progress: Display | None,
+        progress: RunProgress | None,
     ) -> None:
         self._todo, self._targets, self._pace = todo, targets, pace
         self._free = asyncio.Semaphore(pace.concurrency if pace.jobs == 1 else pace.jobs)
