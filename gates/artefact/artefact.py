@@ -30,6 +30,7 @@ from gates.artefact.manifest import (
     sound_path,
 )
 from gates.contracts.errors import ManifestError
+from gates.decode.files import read_text
 
 # Largest manifest that will be read, in bytes. One with a thousand shards takes about 150 kB.
 MAX_MANIFEST_BYTES: Final = 4 * 2**20
@@ -174,11 +175,7 @@ def load(folder: Path) -> Artefact:
         )
     if path.stat().st_size > MAX_MANIFEST_BYTES:
         raise ManifestError(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ManifestError(f"{path}: is not UTF-8 text") from None
-    return parse(text, where=str(path))
+    return parse(read_text(path, ManifestError), where=str(path))
 
 
 def verify(folder: Path) -> list[Problem]:

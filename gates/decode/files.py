@@ -33,13 +33,7 @@ class TomlFiles:
 
     def text(self, path: Path, most: int = -1) -> str:
         """A file's text, `most` bytes of it at the most."""
-        try:
-            with path.open("rb") as file:
-                return file.read(most).decode()
-        except OSError as error:
-            raise self.error(f"{path}: cannot be read ({error.strerror})") from None
-        except UnicodeDecodeError:
-            raise self.error(f"{path}: is not UTF-8 text") from None
+        return read_text(path, self.error, most)
 
     def table(self, text: str, where: str) -> dict[str, Any]:
         """The table that a TOML text holds."""
@@ -54,3 +48,14 @@ class TomlFiles:
             return read(hint, {**more, **self.table(text, where)})
         except DecodeError as refused:
             raise self.error(f"{where}: {refused}") from None
+
+
+def read_text(path: Path, error: Callable[[str], Exception], most: int = -1) -> str:
+    """A file's text, `most` bytes of it at the most. Raises `error`, one line that names the file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(most).decode()
+    except OSError as why:
+        raise error(f"{path}: cannot be read ({why.strerror})") from None
+    except UnicodeDecodeError:
+        raise error(f"{path}: is not UTF-8 text") from None

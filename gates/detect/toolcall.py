@@ -75,30 +75,22 @@ def mismatch(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> tup
     if len(expected) != len(made):
         names = f"({', '.join(name for name, _ in made)})" if made else ""
         return "wrong_count", f"{len(made)} calls {names}, expected {len(expected)}"
-    if _all_met(expected, made):
+    faults = [[_call_mismatch(want, call) for call in made] for want in expected]
+    if _can_pair(faults):
         return None
-    unmet = (want for want in expected if all(_call_mismatch(want, call) for call in made))
-    want = next(unmet, expected[0])
-    faults = [(_call_mismatch(want, call), call[0]) for call in made]
-    why = next((why for why, name in faults if name == want["name"]), faults[0][0])
-    return why or ("wrong_count", "one call stands for two of the expected")
+    unmet = next((i for i, of_one in enumerate(faults) if all(of_one)), 0)
+    named = [
+        why for why, (name, _) in zip(faults[unmet], made, strict=True) if name == expected[unmet]["name"]
+    ]
+    return (named or faults[unmet])[0] or ("wrong_count", "one call stands for two of the expected")
 
 
-def _all_met(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> bool:
-    """Whether each call can stand for another of the expected: a perfect matching, by augmenting paths."""
-    fits = [[i for i, call in enumerate(made) if _call_mismatch(want, call) is None] for want in expected]
-    taken: dict[int, int] = {}  # a call to what it stands for
-
-    def place(want: int, seen: set[int]) -> bool:
-        for call in fits[want]:
-            if call not in seen:
-                seen.add(call)
-                if call not in taken or place(taken[call], seen):
-                    taken[call] = want
-                    return True
-        return False
-
-    return all(place(want, set()) for want in range(len(expected)))
+def _can_pair(faults: Sequence[Sequence[object]], taken: frozenset[int] = frozenset()) -> bool:
+    """Whether each of the expected can have a call of its own: the first of them, then the others."""
+    if not faults:
+        return True
+    free = [i for i, fault in enumerate(faults[0]) if not fault and i not in taken]
+    return any(_can_pair(faults[1:], taken | {i}) for i in free)
 
 
 def _call_mismatch(want: Mapping[str, Any], call: Call) -> tuple[str, str] | None:
@@ -159,10 +151,22 @@ def find_call_faults(
     """What is invalid about calls, expected or not: each needs its own id, a tool that was sent, and arguments that its schema
     accepts. `finish_reason` None is not judged. Raises SuiteError for a tool with an unusable schema.
     """
-    findings = list(_ids(calls))
+    findings, ids = list[Detection](), set[str]()
     schemas = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
     for i, call in enumerate(calls):
-        findings += _call(call, f"calls[{i}]", schemas)
+        part, arguments = f"calls[{i}]", read_arguments(call.arguments)
+        if not call.id:
+            findings.append(_fault("id_missing", f"{call.name} has no id", part))
+        elif call.id in ids:
+            findings.append(_fault("id_repeated", f"{call.id} is another call's too", part))
+        ids.add(call.id or "")
+        if isinstance(arguments, str):
+            findings.append(_fault("invalid_json", arguments, part))
+        if call.name not in schemas:
+            known = ", ".join(sorted(schemas))
+            findings.append(_fault("unknown_tool", f"{call.name!r} is none of {known}", part))
+        elif isinstance(arguments, dict):
+            findings += _check_schema(schemas[call.name], arguments, call.name, part)
     if calls and finish_reason not in (None, "tool_calls"):
         findings.append(_fault("finish_reason", f"{finish_reason}, though there are calls"))
     if not calls and finish_reason == "tool_calls":
@@ -188,29 +192,8 @@ def _fault(kind: str, detail: str, part: str = "calls") -> Detection:
     return Detection("toolcall", kind, 0, 0, excerpt(detail), part)
 
 
-def _ids(calls: Sequence[ReplyCall]) -> Iterator[Detection]:
-    seen: set[str] = set()
-    for i, call in enumerate(calls):
-        if not call.id:
-            yield _fault("id_missing", f"{call.name} has no id", f"calls[{i}]")
-        elif call.id in seen:
-            yield _fault("id_repeated", f"{call.id} is another call's too", f"calls[{i}]")
-        else:
-            seen.add(call.id)
-
-
-def _call(call: ReplyCall, part: str, schemas: Mapping[str, Any]) -> Iterator[Detection]:
-    arguments = read_arguments(call.arguments)
-    if isinstance(arguments, str):
-        yield _fault("invalid_json", arguments, part)
-    if call.name not in schemas:
-        yield _fault("unknown_tool", f"{call.name!r} is none of {', '.join(sorted(schemas))}", part)
-    elif isinstance(arguments, dict):
-        yield from _check_schema(schemas[call.name], arguments, call, part)
-
-
 def _check_schema(
-    schema: Mapping[str, Any], arguments: Mapping[str, Any], call: ReplyCall, part: str
+    schema: Mapping[str, Any], arguments: Mapping[str, Any], name: str, part: str
 ) -> Iterator[Detection]:
     """Violations of the schema, and parameters that it does not define, even if it does not forbid them."""
     validator = validator_for(schema, default=Draft202012Validator)
@@ -218,15 +201,12 @@ def _check_schema(
     try:
         for error in validator(schema, registry=Registry()).iter_errors(arguments):
             place = ".".join(str(step) for step in error.absolute_path)
-            detail = f"{call.name}.{place}: {error.message}" if place else f"{call.name}: {error.message}"
-            yield _fault(_class(error), detail, part)
+            yield _fault(_class(error), f"{name}{place and f'.{place}'}: {error.message}", part)
     except Unresolvable as error:
-        raise SuiteError(
-            f"tool {call.name}: its parameters refer to {error.ref}, which is not there"
-        ) from None
+        raise SuiteError(f"tool {name}: its parameters refer to {error.ref}, which is not there") from None
     if "additionalProperties" not in schema and "properties" in schema:
         for key in arguments.keys() - schema["properties"].keys():
-            yield _fault("unexpected_param", f"{call.name} has no parameter {key!r}", part)
+            yield _fault("unexpected_param", f"{name} has no parameter {key!r}", part)
 
 
 def _class(error: ValidationError) -> str:

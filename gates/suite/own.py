@@ -19,6 +19,7 @@ from msgspec import Meta
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, Text, nearest, read
+from gates.decode.files import read_text
 from gates.suite.jsonl import read_objects
 
 _SUFFIXES: Final = (".yaml", ".yml", ".jsonl")
@@ -26,6 +27,7 @@ ALWAYS: Final = ("leak", "raw_call", "empty")
 """The gates of every prompt."""
 _GATES: Final = {"tools": "calls", "checks": "checks", "judge": "judge"}
 """The other gates, and the expectation that asks for each."""
+_CHECKS: Final = ("contains", "regex", "json_schema", "max_sentences", "language", "python")
 MOST_BYTES: Final = 16 << 20
 
 
@@ -112,11 +114,12 @@ def _line(suite: OwnSuite, prompt: _Prompt, number: str, folder: Path) -> dict[s
     elif prompt.calls is not None:
         calls = [prompt.calls] if isinstance(prompt.calls, Mapping) else prompt.calls
         expect["calls"] = [_call(call) for call in calls]
-    contains = (prompt.contains,) if isinstance(prompt.contains, str) else prompt.contains
-    wanted: dict[str, Any] = {"contains": None if contains is None else list(contains), "regex": prompt.regex}
-    wanted |= {"json_schema": prompt.json_schema, "max_sentences": prompt.max_sentences}
-    wanted |= {"language": prompt.language, "python": prompt.python and _function(prompt.python, folder)}
-    if checks := {name: value for name, value in wanted.items() if value is not None}:
+    checks = {name: getattr(prompt, name) for name in _CHECKS}
+    checks["contains"] = (
+        [prompt.contains] if isinstance(prompt.contains, str) else prompt.contains and list(prompt.contains)
+    )
+    checks["python"] = prompt.python and _function(prompt.python, folder)
+    if checks := {name: value for name, value in checks.items() if value is not None}:
         expect["checks"] = checks
     if prompt.judge is not None:
         own = {"rubric": prompt.judge} if isinstance(prompt.judge, str) else prompt.judge
@@ -167,13 +170,8 @@ def _yaml(path: Path) -> OwnSuite:
     from gates.suite import yaml_file  # not at the gateway's start, which reads no such file
 
     try:
-        with path.open("rb") as file:
-            value = yaml_file.loads(file.read(MOST_BYTES).decode())
+        value = yaml_file.loads(read_text(path, SuiteError, MOST_BYTES))
         return read(OwnSuite, {"prompts": value or []} if isinstance(value, list | None) else value)
-    except OSError as error:
-        raise SuiteError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise SuiteError(f"{path}: is not UTF-8 text") from None
     except yaml_file.YamlError as error:
         raise SuiteError(f"{path}:{error}") from None
     except DecodeError as refused:
