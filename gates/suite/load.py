@@ -114,11 +114,10 @@ def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
         listed = strict_json.loads(FILES.text(path))
     except ValueError as error:
         raise SuiteError(f"{path}: not JSON ({error})") from None
-    if not isinstance(listed, list):
-        raise SuiteError(f"{path}: must be a list of OpenAI tool objects")
-    for i, tool in enumerate(listed):
-        check_tool(tool, f"{path}: [{i}]")
-    return {tool["function"]["name"]: tool for tool in listed}
+    try:
+        return {tool.function.name: value for tool, value in zip(read(_TOOLS, listed), listed, strict=True)}
+    except DecodeError as refused:
+        raise SuiteError(f"{path}: {refused}") from None
 
 
 # ------------------------------------------------------------------------------------------- cases
@@ -301,11 +300,7 @@ def _case_tools(value: Any, definitions: SuiteDefinitions) -> tuple[Mapping[str,
     if isinstance(value, str):
         _known("tools", value, definitions.tools)
         return definitions.tools[value]
-    if not isinstance(value, list):
-        raise DecodeError("tools", "must be the name of a tool set, or a list of OpenAI tool objects")
-    for i, tool in enumerate(value):
-        check_tool(tool, f"tools[{i}]")
-    names = [tool["function"]["name"] for tool in value]
+    names = [tool.function.name for tool in read(_TOOLS, value, "tools")]
     if len(set(names)) != len(names):
         raise DecodeError("tools", f"have a name twice: {', '.join(sorted(names))}")
     return tuple(value)
@@ -331,6 +326,9 @@ class _Tool:
 
     type: Literal["function"]
     function: _Function
+
+
+_TOOLS: Final = tuple[_Tool, ...]
 
 
 def check_tool(tool: Any, where: str) -> None:

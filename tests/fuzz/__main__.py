@@ -1,21 +1,18 @@
-"""`python -m tests.fuzz [--seconds N] [--without TARGET] [--keep FOLDER] [--minimise] [TARGET…]`: fuzz each target for N seconds.
+"""`python -m tests.fuzz [--seconds N] [--without TARGET] [--keep FOLDER] [TARGET…]`: fuzz each target for N seconds.
 
 Prints a table and exits with 1 if anything was found; the input that showed it stays in FOLDER. The
-corpus in the repository is read and, with `--minimise`, rewritten to what reaches the same code with the
-fewest inputs. Needs atheris: `make fuzz` installs it.
+corpus in the repository is read only (`python -m tests.fuzz.worker TARGET -merge=1 NEW OLD…` makes the smallest one of several). Needs atheris: `make fuzz` installs it.
 """
 
 import argparse
-import hashlib
 import importlib.util
 import multiprocessing
 import re
-import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.worker import fuzz_forked, target_of
@@ -31,63 +28,51 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.fuzz.instrumented"])
 
 
-MOST_FINDINGS = 10
-"""libFuzzer ends at the first finding; it is started again, so often at most."""
-
 HEADER = f"{'target':<12}{'seconds':>8}{'runs':>12}{'runs/s':>9}{'edges':>8}{'corpus':>8}{'findings':>10}"
 
 
-@dataclass
-class Outcome:
-    """What one target's run came to. `findings` are what was raised, with the input that raises it."""
+class Outcome(NamedTuple):
+    """What one target's run came to. `finding`: what was raised, with the input that raises it."""
 
     name: str
-    seconds: float = 0.0
-    runs: int = 0
-    edges: int = 0
-    corpus: int = 0
-    findings: dict[str, str] = field(default_factory=dict)
+    seconds: float
+    runs: int
+    edges: int
+    corpus: int
+    finding: str
 
     def row(self) -> str:
         rate = self.runs / self.seconds if self.seconds else 0.0
-        return (
-            f"{self.name:<12}{self.seconds:>8.0f}{self.runs:>12,}{rate:>9.0f}{self.edges:>8}"
-            f"{self.corpus:>8}{len(self.findings):>10}"
+        row = (
+            f"{self.name:<12}{self.seconds:>8.0f}{self.runs:>12,}{rate:>9.0f}{self.edges:>8}{self.corpus:>8}"
         )
-
-    def add(self, said: str, seconds: float) -> None:
-        """What one worker said."""
-        self.seconds += seconds
-        self.runs += _last(r"stat::number_of_executed_units: (\d+)", said)
-        self.edges = max(self.edges, _last(r"cov: (\d+)", said))
-        self.corpus = max(self.corpus, _last(r"corp: (\d+)", said))
-        place = re.search(r"Test unit written to (\S+)", said)
-        if place or "stat::number_of_executed_units" not in said:
-            self.findings.setdefault(_why(said), place[1] if place else "no input was kept")
+        return f"{row}{bool(self.finding):>10}{self.finding}"
 
 
 def fuzz(name: str, seconds: int, keep: Path, seed: int = 0) -> Outcome:
-    """Fuzz one target. What is new is kept beside the findings, not in the repository. Seed 0: another one each time."""
+    """Fuzz one target to its end or the first finding. What is new is kept beside the findings, not in the repository. Seed 0: another
+    one each time.
+    """
     found, fresh = keep / "findings" / name, keep / "corpus" / name
     for folder in (found, fresh, CORPUS / name):
         folder.mkdir(parents=True, exist_ok=True)
-    outcome = Outcome(name)
-    for _ in range(MOST_FINDINGS):
-        left = round(seconds - outcome.seconds)
-        if left < 1:
-            break
-        start = time.monotonic()
-        options = [
-            f"-max_total_time={left}",
-            f"-artifact_prefix={found}/",
-            f"-seed={seed}",
-            "-print_final_stats=1",
-        ]
-        said = _worker(
-            name, [*options, "-use_value_profile=1"], [fresh, CORPUS / name, *FOUND.glob(name)], left + 300
-        )
-        outcome.add(said, time.monotonic() - start)
-    return outcome
+    options = [f"-max_total_time={seconds}", f"-artifact_prefix={found}/", f"-seed={seed}"]
+    options += ["-print_final_stats=1", "-use_value_profile=1"]
+    start = time.monotonic()
+    said = _worker(name, options, [fresh, CORPUS / name, *FOUND.glob(name)], seconds + 300)
+    place, runs = re.search(r"Test unit written to (\S+)", said), r"stat::number_of_executed_units: (\d+)"
+    finding = ""
+    if place or not re.search(runs, said):
+        finding = f"\n  {place[1] if place else 'no input was kept'}\n    {_why(said)}"
+    seconds_taken = time.monotonic() - start
+    return Outcome(
+        name,
+        seconds_taken,
+        _last(runs, said),
+        _last(r"cov: (\d+)", said),
+        _last(r"corp: (\d+)", said),
+        finding,
+    )
 
 
 def _why(said: str) -> str:
@@ -97,21 +82,6 @@ def _why(said: str) -> str:
         return "\n".join(said.splitlines()[-20:])
     lines = found[1].splitlines()
     return f"{lines[0][:600]} {' '.join(line.strip() for line in lines[-2:])[:300]}"
-
-
-def minimise(name: str, keep: Path) -> None:
-    """Rewrite the repository's corpus: the fewest inputs with the coverage of all that there are."""
-    with tempfile.TemporaryDirectory() as folder:
-        fewest = Path(folder)
-        sources = [keep / "corpus" / name, CORPUS / name]
-        _worker(name, ["-merge=1"], [fewest, *(s for s in sources if s.is_dir())], 1800)
-        inputs = [path.read_bytes() for path in fewest.iterdir()]
-    if not inputs:
-        return
-    shutil.rmtree(CORPUS / name, ignore_errors=True)
-    (CORPUS / name).mkdir(parents=True)
-    for data in inputs:
-        (CORPUS / name / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
 
 
 def _worker(name: str, options: list[str], folders: list[Path], limit: float) -> str:
@@ -156,7 +126,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the random choices; 0: another each time")
     parser.add_argument("--keep", type=Path, default=Path(".work/fuzz"), help="findings and new corpus")
     parser.add_argument("--without", action="append", default=[], metavar="TARGET", help="leave it out")
-    parser.add_argument("--minimise", action="store_true", help="rewrite the corpus in the repository")
     options = parser.parse_args()
     if unknown := sorted({*options.targets, *options.without} - set(NAMES)):
         parser.error(f"{unknown[0]}: no such target; there are {', '.join(NAMES)}")
@@ -167,14 +136,9 @@ def main() -> int:
     print(HEADER, flush=True)
     bad = 0
     for name in [name for name in names if name not in options.without]:
-        if options.minimise:
-            minimise(name, keep)
-            continue
         outcome = fuzz(name, options.seconds, keep, options.seed)
         print(outcome.row(), flush=True)
-        bad += len(outcome.findings)
-        for why, place in outcome.findings.items():
-            print(f"  {place}\n    {why}", flush=True)
+        bad += bool(outcome.finding)
     return 1 if bad else 0
 
 
