@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI
 
 from app.access.service import AccessService, Rings
-from app.admin.access import RoleGuard, access_router
+from app.admin.access import access_router, role_guard
 from app.admin.console import OPEN, console_router
 from app.admin.reload import Reloader, reload_router
-from app.admin.reports import ReportThread
+from app.admin.reports import report_thread
 from app.admin.routes import operators_router
 from app.api.completions import Completions
 from app.api.embeddings import Embeddings
@@ -94,7 +94,7 @@ class Gateway:
             partial(set_limits, self.limits),
         )
         self.reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
-        reader = ReportThread()
+        reader = report_thread()
         routers = (
             health.admin_router(pool, proxy, metrics, promotions, access),
             operators_router(config, promotions, reader, access),
@@ -161,7 +161,7 @@ def _admin(
     routers: Sequence[APIRouter], access: AccessService, metrics: Metrics, log: Logger
 ) -> AccessControl:
     """The operators' listener: every route by the operator's role."""
-    app = _application("Manners: operators", log, [Depends(RoleGuard(access))])
+    app = _application("Manners: operators", log, [Depends(role_guard(access))])
     for router in routers:
         app.include_router(router)
     openapi.serve(app, "/admin/openapi.json")

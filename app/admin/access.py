@@ -1,5 +1,6 @@
 """The operators' API over HTTP: callers' keys and operators."""
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -93,14 +94,12 @@ def access_router(access: AccessService) -> APIRouter:
     return routes
 
 
-class RoleGuard:
+def role_guard(access: AccessService) -> Callable[[Request], Awaitable[None]]:
     """A FastAPI dependency of every admin route: the operator's role allows it, by `app.access.roles`."""
 
-    def __init__(self, access: AccessService) -> None:
-        self._access = access
-
-    async def __call__(self, request: Request) -> None:
-        """Raises RoleRequired."""
+    async def check(request: Request) -> None:
         path = request.scope["route"].path
         if path not in roles.OPEN_ROUTES:
-            roles.check(self._access.role(actor(request)), request.method, path)
+            roles.check(access.role(actor(request)), request.method, path)
+
+    return check

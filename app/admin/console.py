@@ -19,6 +19,7 @@ from app.http.openapi import sends
 from app.http.replies import reply, reply_headers
 from app.promotion.facts import KEYS
 from app.promotion.service import PromotionService
+from app.proxy.threads import ThreadQueue
 from gates.judge.formatting import title
 from gates.report import labels
 from gates.report.page import page
@@ -55,7 +56,7 @@ SANDBOX: Final = {"content-security-policy": "sandbox", "x-content-type-options"
 """A report is untrusted: if a browser opens it from here, it is treated as a page without an origin."""
 
 
-def console_router(config: Config, promotions: PromotionService, reader: reports.ReportThread) -> APIRouter:
+def console_router(config: Config, promotions: PromotionService, reader: ThreadQueue) -> APIRouter:
     routes = APIRouter()
     for path in FILES:
         routes.add_api_route(path, _file, methods=["GET"], include_in_schema=False)
@@ -70,7 +71,7 @@ def console_router(config: Config, promotions: PromotionService, reader: reports
             return show(reports.read(reports.bytes_of(state, row), state / KEYS))
 
         with promotions.reporting_state():
-            return await reader.do(work)
+            return await reader.do(work, reports.PATIENCE_SECONDS)
 
     @routes.get("/admin/reports/{digest}/reading")
     async def read(request: Request, digest: str) -> Response:

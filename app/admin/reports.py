@@ -4,9 +4,8 @@ Every well-formed report is accepted; its signature is verified when it is used 
 """
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from app.errors.tree import RequestError, UnknownThing
 from app.proxy.threads import REPORTS, ThreadQueue
@@ -26,8 +25,6 @@ PATIENCE_SECONDS: Final = 30.0
 FOLDER = "reports"
 """In the state folder; each report is a file named by the digest of its bytes."""
 
-Made = TypeVar("Made")
-
 
 class BadReport(RequestError):
     """The upload is not a report."""
@@ -35,15 +32,9 @@ class BadReport(RequestError):
     code = "report_malformed"
 
 
-class ReportThread:
+def report_thread() -> ThreadQueue:
     """Reads reports, one at a time, however many operators ask."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadQueue(REPORTS, 1, MOST_WAITING, "read")
-
-    async def do(self, work: Callable[[], Made]) -> Made:
-        """The result of `work`. Raises Busy, or what `work` raises."""
-        return await self._threads.do(work, PATIENCE_SECONDS)
+    return ThreadQueue(REPORTS, 1, MOST_WAITING, "read")
 
 
 def read(data: bytes, keys: Path) -> VerifiedReport:

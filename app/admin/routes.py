@@ -11,13 +11,13 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from app.access.service import AccessService
 from app.admin import reports
-from app.admin.audit import Audit
+from app.admin.audit import audit_page
 from app.api.reading import field_error, json_object
 from app.config.config import MAX_REPLICAS, Config
 from app.errors.tree import BodyTooLarge, StateUnavailable, TooSlow, Unauthorized
@@ -31,6 +31,7 @@ from app.promotion.service import PromotionService
 from app.promotion.state_machine import OperationKind
 from app.promotion.views import report_view
 from app.proxy.deadlines import ClientGone
+from app.proxy.threads import ThreadQueue
 from app.proxy.uploads import Uploads
 from app.registry.values import AuditEntry, Revocation, Thing
 from gates.report.verify import MAX_REPORT_BYTES
@@ -69,9 +70,9 @@ class OverrideBody(AdminBody):
 
     model: str
     engine: str
-    waives: list[str]
-    reason: str
-    hours: float = 24.0
+    waives: list[override_log.Waivable] = Field(min_length=1)
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10, max_length=500)]
+    hours: float = Field(default=24.0, gt=0, le=24)
 
 
 class RevokeBody(AdminBody):
@@ -89,7 +90,7 @@ class RollbackBody(AdminBody):
 
 
 def operators_router(
-    config: Config, promotions: PromotionService, reader: reports.ReportThread, access: AccessService
+    config: Config, promotions: PromotionService, reader: ThreadQueue, access: AccessService
 ) -> APIRouter:
     """Routes of the operators' listener that make changes or show them."""
     routes = APIRouter()
@@ -183,7 +184,7 @@ def _add_replicas(routes: APIRouter, promotions: PromotionService) -> None:
 
 
 def _add_reports(
-    routes: APIRouter, config: Config, promotions: PromotionService, reader: reports.ReportThread
+    routes: APIRouter, config: Config, promotions: PromotionService, reader: ThreadQueue
 ) -> None:
     state, uploads = config.state_dir, Uploads(MAX_REPORT_BYTES)
 
@@ -195,7 +196,7 @@ def _add_reports(
         except ClientGone:
             raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
         try:
-            found = await reader.do(partial(reports.read, data, state / KEYS))
+            found = await reader.do(partial(reports.read, data, state / KEYS), reports.PATIENCE_SECONDS)
             report = reports.known(found)
             detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
             entry = AuditEntry(
@@ -216,7 +217,7 @@ def _add_reports(
     async def report(request: Request, digest: str) -> Response:
         row = await promotions.do(lambda registry: registry.report(digest))
         with promotions.reporting_state():
-            data = await reader.do(partial(reports.bytes_of, state, row))
+            data = await reader.do(partial(reports.bytes_of, state, row), reports.PATIENCE_SECONDS)
         return Response(data, headers=reply_headers(request), media_type="application/json")
 
 
@@ -250,8 +251,6 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionServi
 
 
 def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
-    audits = Audit(promotions.do)
-
     @routes.post("/admin/revoke", status_code=201, openapi_extra=takes(RevokeBody))
     async def revoke(request: Request) -> Response:
         body = await read_body(request, RevokeBody)
@@ -263,7 +262,7 @@ def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
 
     @routes.get("/admin/audit")
     async def audit(request: Request, after: Count = 0, limit: Count = 200, newest: bool = False) -> Response:
-        return reply(request, await audits.page(after, min(limit, MAX_EVENTS), newest))
+        return reply(request, await audit_page(promotions.do, after, min(limit, MAX_EVENTS), newest))
 
 
 # Requests.

@@ -7,14 +7,14 @@ signature, and an artefact or a running engine that is not the one that was judg
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from app.errors.tree import BadField, UnknownThing
+from app.errors.tree import UnknownThing
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
@@ -25,15 +25,12 @@ VERB: Final = "override.granted"
 WITHDRAWN: Final = "override.withdrawn"
 """The audit's verbs. The detail of the first is an `Override`, that of the second {"granted": seq}."""
 
-WAIVABLE: Final = frozenset(
-    {
-        "report_missing", "report_stale", "verdict_not_pass", "mismatch_engine", "mismatch_numerics",
-        "mismatch_suite", "mismatch_policy", "mismatch_model", "baseline_lineage",
-    }
-)  # fmt: skip
-
+Waivable = Literal[
+    "report_missing", "report_stale", "verdict_not_pass", "mismatch_engine", "mismatch_numerics",
+    "mismatch_suite", "mismatch_policy", "mismatch_model", "baseline_lineage",
+]  # fmt: skip
+WAIVABLE: Final = frozenset(get_args(Waivable))
 LONGEST: Final = timedelta(hours=24)
-_LEAST_REASON, _LONGEST_REASON = 10, 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,39 +48,6 @@ class Override:
     def is_active(self, now: datetime) -> bool:
         """Whether it has begun and not expired; `now` has a time zone."""
         return parse_time(self.at) <= now < parse_time(self.expires)
-
-
-def new_override(
-    *,
-    model: str,
-    engine: str,
-    waives: Collection[str],
-    reason: str,
-    by: str,
-    now: datetime,
-    hours: float = 24.0,
-) -> Override:
-    """An override that begins now. Raises BadField."""
-    reason, fault = " ".join(reason.split()), ""
-    if not waives:
-        fault = "waives: name the refusals to waive; a dry run of the promotion says which"
-    elif hard := sorted(set(waives) - WAIVABLE):
-        fault = f"waives: {hard[0]:.40} cannot be waived; what can: {', '.join(sorted(WAIVABLE))}"
-    elif not _LEAST_REASON <= len(reason) <= _LONGEST_REASON:
-        fault = f"reason: say in {_LEAST_REASON} to {_LONGEST_REASON} characters why"
-    elif not 0 < hours <= LONGEST / timedelta(hours=1):
-        fault = "hours: more than 0 and at most 24"
-    if fault:
-        raise BadField(fault, param=fault.partition(":")[0])
-    return Override(
-        model=model,
-        engine=engine,
-        waives=tuple(sorted(set(waives))),
-        reason=reason,
-        by=by,
-        at=format_time(now),
-        expires=format_time(now + timedelta(hours=hours)),
-    )
 
 
 def waived_codes(active: Iterable[Override], *, model: str, engine: str) -> frozenset[str]:
@@ -111,8 +75,16 @@ def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
 def grant(
     registry: Registry, catalogue: SpecCatalogue, by: str, asked: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
-    """Record an override; what is shown of it. Raises UnknownThing, BadField."""
-    granted = new_override(**{**asked, "engine": catalogue.digest(asked["engine"])}, by=by, now=now)
+    """Record an override that begins now (`asked` is the checked body of the request); what is shown of it. Raises UnknownThing."""
+    granted = Override(
+        model=asked["model"],
+        engine=catalogue.digest(asked["engine"]),
+        waives=tuple(sorted(set(asked["waives"]))),
+        reason=" ".join(asked["reason"].split()),
+        by=by,
+        at=format_time(now),
+        expires=format_time(now + timedelta(hours=asked["hours"])),
+    )
     entry = AuditEntry(at=timestamp(now), actor=by, verb=VERB, subject=granted.model, detail=asdict(granted))
     return view(registry.note(entry).seq, granted, catalogue)
 

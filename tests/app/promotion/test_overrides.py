@@ -1,28 +1,26 @@
 """Overrides: narrow, reasoned, short-lived, and never for what was revoked or tampered with."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from app.errors.tree import BadField
+from app.admin.routes import OverrideBody
+from app.api.reading import field_error
 from app.promotion import overrides
-from app.promotion.overrides import VERB, WAIVABLE, WITHDRAWN, Override, new_override
+from app.promotion.overrides import VERB, WITHDRAWN, Override
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, timestamp
 
 NOW = datetime(2026, 11, 21, 6, 0, 0, tzinfo=UTC)
 ENGINE = "sha256:" + "5" * 64
-ASKED: dict[str, Any] = {
-    "model": "annie", "engine": ENGINE, "waives": ["report_stale"], "reason": "the gate's host is down today",
-    "by": "operator", "now": NOW,
-}  # fmt: skip
-
-
-def granted(**changes: Any) -> Override:
-    return new_override(**{**ASKED, **changes})
+GRANTED = Override(
+    model="annie", engine=ENGINE, waives=("report_stale",), reason="the gate's host is down today", by="operator",
+    at="2026-11-21T06:00:00Z", expires="2026-11-22T06:00:00Z",
+)  # fmt: skip
 
 
 def test_it_waives_what_it_names_for_one_model_and_engine() -> None:
@@ -31,39 +29,31 @@ def test_it_waives_what_it_names_for_one_model_and_engine() -> None:
         ({"model": "other", "engine": ENGINE}, set()),
         ({"model": "annie", "engine": "sha256:other"}, set()),
     ):
-        assert overrides.waived_codes([granted()], **asked) == waived
-
-
-def test_it_runs_out_within_a_day_and_its_reason_is_one_line() -> None:
-    assert granted(reason="the host\n  is down").reason == "the host is down"
-    assert granted().expires == "2026-11-22T06:00:00Z"
-    hour = timedelta(hours=1)
-    seconds = [-1, 0, 3599, 3600]
-    active = [granted(hours=1).is_active(NOW + hour * second / 3600) for second in seconds]
-    assert active == [False, True, True, False]
+        assert overrides.waived_codes([GRANTED], **asked) == waived
 
 
 @pytest.mark.parametrize(
-    "changes, why",
+    "changes, param",
     [
-        ({"waives": []}, "waives: name"),
-        ({"reason": "because"}, "reason: "),
-        ({"reason": "  " * 50}, "reason: "),
-        ({"reason": "x" * 501}, "reason: "),
-        ({"hours": 0}, "hours: "),
-        ({"hours": 24.1}, "hours: "),
-        ({"hours": float("nan")}, "hours: "),
+        ({"waives": []}, "waives"),
+        ({"reason": "because"}, "reason"),
+        ({"reason": "  " * 50}, "reason"),
+        ({"reason": "x" * 501}, "reason"),
+        ({"hours": 0}, "hours"),
+        ({"hours": 24.1}, "hours"),
+        ({"hours": float("nan")}, "hours"),
         *(
-            ({"waives": ["report_stale", code]}, f"{code} cannot be waived")
+            ({"waives": ["report_stale", code]}, "waives.1")
             for code in ("revoked", "report_signature", "mismatch_artefact", "mismatch_running", "nonsense")
         ),
     ],
 )
-def test_an_override_without_a_narrow_reason_is_refused_in_one_line(changes: Any, why: str) -> None:
-    with pytest.raises(BadField, match=why) as caught:
-        granted(**changes)
-    assert "\n" not in str(caught.value)
-    assert not WAIVABLE & {"revoked", "report_signature", "mismatch_artefact", "mismatch_running"}
+def test_an_override_without_a_narrow_reason_is_refused(changes: Any, param: str) -> None:
+    asked = {"model": "annie", "engine": "large", "waives": ["report_stale"], "reason": "its host is down"}
+    OverrideBody.model_validate(asked)
+    with pytest.raises(ValidationError) as caught:
+        OverrideBody.model_validate(asked | changes)
+    assert field_error(caught.value, asked | changes).param == param
 
 
 def entry(verb: str, detail: dict[str, object], at: datetime = NOW) -> AuditEntry:
@@ -71,7 +61,7 @@ def entry(verb: str, detail: dict[str, object], at: datetime = NOW) -> AuditEntr
 
 
 def test_the_audit_is_where_overrides_are_kept_and_found_again(tmp_path: Path) -> None:
-    one, other = granted(), granted(waives=["verdict_not_pass", "mismatch_suite"], hours=1)
+    one, other = GRANTED, replace(GRANTED, waives=("mismatch_suite",), expires="2026-11-21T07:00:00Z")
     with Registry(tmp_path / "registry.sqlite") as registry:
         registry.note(entry("annie.promoted", {"any": 1}))
         first, second = (registry.note(entry(VERB, asdict(found))).seq for found in (one, other))
