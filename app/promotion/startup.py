@@ -7,7 +7,6 @@ driver are all started at once.
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from app.config.config import Config
@@ -15,7 +14,7 @@ from app.engines.backend import loggable
 from app.engines.identity import manifest_of
 from app.errors.tree import Refused
 from app.promotion import repository
-from app.promotion.spec_catalogue import SpecCatalogue, spec_of
+from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationPhase, OperationState, reconcile
 from app.promotion.steps import Dependencies
 from app.registry.errors import Conflict
@@ -138,96 +137,65 @@ def record_configuration(
     """
     for spec in config.engines.values():
         _record_engine(registry, spec_digest(spec), spec, at)
-    engines = _LiveEngines(registry, config, catalogue, at)
-    return {model: engines.of(model) for model in (config.models if models is None else models)}
+    wanted = config.models if models is None else models
+    return {model: _live_engines(registry, config, catalogue, at, model) for model in wanted}
 
 
-@dataclass(frozen=True, slots=True)
-class _LiveEngines:
-    """Decides who is live when a configuration comes into force."""
+def _live_engines(
+    registry: Registry, config: Config, catalogue: SpecCatalogue, at: str, model: str
+) -> tuple[str, ...]:
+    """The live engine and its replicas, by digest; the alias is set where the configuration decides."""
+    alias, listed = registry.alias(model, "live"), tuple(map(catalogue.digest, config.models[model].live))
+    engine = alias.engine if alias else None
+    listed_is_gated = not repository.gated(registry, current_roots(catalogue)).isdisjoint(listed)
+    if engine is None or not _registry_decides(registry, config, catalogue, model, engine, listed_is_gated):
+        if config.gates.require and not listed_is_gated:
+            _check_gated(registry, config, catalogue, model)
+        if engine not in listed:
+            moves = [AliasMove(model=model, name="live", engine=listed[0])]
+            if registry.alias(model, "previous") is not None:
+                moves.append(AliasMove(model=model, name="previous", engine=None))
+            verb, detail = "live.configured" if engine else "live.founded", {"engine": listed[0]}
+            registry.move(moves, AuditEntry(at=at, actor=ACTOR, verb=verb, subject=model, detail=detail))
+            engine = listed[0]
+    if engine in listed:
+        return listed
+    replicas = repository.replicas_of(registry, model, engine)
+    known = [one for replica in replicas if (one := registry.engine(replica))]
+    for one in known:
+        catalogue.add(one)
+    return tuple(one.digest for one in known)
 
-    registry: Registry
-    config: Config
-    catalogue: SpecCatalogue
-    at: str
 
-    def of(self, model: str) -> tuple[str, ...]:
-        """The live engine and its replicas, by digest."""
-        engine, listed = self._engine(model), self._listed(model)
-        if engine in listed:
-            return listed
-        replicas = repository.replicas_of(self.registry, model, engine)
-        known = [one for replica in replicas if (one := self.registry.engine(replica))]
-        for one in known:
-            self.catalogue.add(one)
-        return tuple(one.digest for one in known) or (engine,)
-
-    def _listed(self, model: str) -> tuple[str, ...]:
-        return tuple(map(self.catalogue.digest, self.config.models[model].live))
-
-    def _engine(self, model: str) -> str:
-        """The first of the live engines, after the alias was set where the configuration decides."""
-        alias, listed = self.registry.alias(model, "live"), self._listed(model)
-        engine = alias.engine if alias else None
-        if engine is not None:
-            if self.registry.unfinished(model) is not None:
-                return engine  # that operation decides
-            ended = (op.phase for op in self.registry.operations() if op.model == model)
-            if OperationPhase.SUCCEEDED in ended and (
-                engine in self.catalogue or self._is_kept(model, engine)
-            ):
-                return engine
-        if self.config.gates.require:
-            self._check_gated(model)
-        return engine if engine in listed else self._set_live(model, engine, listed[0])
-
-    def _set_live(self, model: str, before: str | None, engine: str) -> str:
-        moves = [AliasMove(model=model, name="live", engine=engine)]
-        if self.registry.alias(model, "previous") is not None:
-            moves.append(AliasMove(model=model, name="previous", engine=None))
-        verb, detail = "live.founded" if before is None else "live.configured", {"engine": engine}
-        self.registry.move(
-            moves, AuditEntry(at=self.at, actor=ACTOR, verb=verb, subject=model, detail=detail)
-        )
-        return engine
-
-    def _listed_is_gated(self, model: str) -> bool:
-        gated = repository.gated(self.registry, current_roots(self.catalogue))
-        return not gated.isdisjoint(self._listed(model))
-
-    def _is_kept(self, model: str, engine: str) -> bool:
-        """Whether an engine that was promoted, and whose configuration has changed, continues to serve as promoted.
-
-        If so, it is in the catalogue afterwards. Raises Refused if its weights are gone.
-        """
-        required = self.config.gates.require
-        if required is None:
-            required = repository.was_promoted_on_report(self.registry, model)
-        known = self.registry.engine(engine)
-        if not required or known is None or self._listed_is_gated(model):
-            return False
-        spec = spec_of(known.spec)
-        if spec.artefact is not None and not spec.artefact.exists():
-            raise self._refused(
-                model,
-                f"{model} was promoted to {spec.name}, and its weights are gone from {spec.artefact}: put them back; or ",
-                f"; or move {self.config.state_dir} away, to start without any history",
-            )
-        self.catalogue.add(known)
+def _registry_decides(
+    registry: Registry,
+    config: Config,
+    catalogue: SpecCatalogue,
+    model: str,
+    engine: str,
+    listed_is_gated: bool,
+) -> bool:
+    """Whether the engine of the alias serves: an operation is under way, or it was promoted, and is configured or kept."""
+    if registry.unfinished(model) is not None:
         return True
+    if not any(op.model == model and op.phase == OperationPhase.SUCCEEDED for op in registry.operations()):
+        return False
+    required = config.gates.require
+    if required is None:
+        required = repository.was_promoted_on_report(registry, model)
+    return engine in catalogue or (required and not listed_is_gated)
 
-    def _check_gated(self, model: str) -> None:
-        """Raises Refused for a configured engine without a passing report, if there are reports about the model."""
-        roots, settings = current_roots(self.catalogue), self.config.models[model]
-        artefacts = {root for name in settings.engines if (root := roots[self.catalogue.digest(name)])}
-        if repository.has_reports(self.registry, model, artefacts) and not self._listed_is_gated(model):
-            names = ", ".join(settings.live)
-            raise self._refused(model, f"{model} has reports, and {names} was promoted on none of them: ")
 
-    def _refused(self, model: str, why: str, otherwise: str = "") -> Refused:
-        mend = f"manners promote {model} {self.config.models[model].live[0]} --report FILE"
-        cure = f"start with [gates] require = false, then: {mend}"
-        return Refused(f"{why}{cure}{otherwise}", "live_not_gated")
+def _check_gated(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str) -> None:
+    """Raises Refused for a configured engine without a passing report, if there are reports about the model."""
+    roots, settings = current_roots(catalogue), config.models[model]
+    artefacts = {root for name in settings.engines if (root := roots[catalogue.digest(name)])}
+    if repository.has_reports(registry, model, artefacts):
+        raise Refused(
+            f"{model} has reports, and {', '.join(settings.live)} was promoted on none of them: start with [gates] "
+            f"require = false, then: manners promote {model} {settings.live[0]} --report FILE",
+            "live_not_gated",
+        )
 
 
 def bound_to_reports(

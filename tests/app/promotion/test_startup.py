@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -199,23 +198,6 @@ def test_an_engine_is_gated_with_the_weights_of_its_report_only(registry: Regist
     shelf = SpecCatalogue(config.engines)
     replaced = {**current_roots(shelf), shelf.digest("large"): "sha256:" + "8" * 64}
     assert repository.gated(registry, replaced) == frozenset()
-
-
-def test_a_promoted_engine_whose_weights_are_gone_is_refused_with_the_cure(
-    registry: Registry, tmp_path: Path
-) -> None:
-    weights = tmp_path / "weights"
-    shutil.copytree(settings(tmp_path).engines["large"].artefact or "", weights)
-    config = settings(tmp_path)
-    moved = replace(config.engines["large"], artefact=weights)
-    config = config.model_copy(update={"engines": {**config.engines, "large": moved}})
-    start(registry, config)
-    promoted(registry, config, "large")
-    shutil.rmtree(weights)
-    with pytest.raises(Refused, match="manners promote annie small --report FILE") as caught:
-        start(registry, without(config, "large"))
-    assert caught.value.code == "live_not_gated"
-    assert f"move {config.state_dir} away" in caught.value.message
 
 
 def test_require_refuses_an_engine_that_no_report_let_in_where_there_are_reports(
