@@ -1,7 +1,7 @@
 """The console in a real browser, over a gateway with two real engines: who may look, what is refused, what goes through."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,16 @@ async def test_an_operator_who_may_only_watch_sees_who_they_are_and_can_change_n
         assert await page.run(f"document.querySelector('#model-annie .{button}').disabled")
 
 
+async def test_keys_with_their_limits_and_operators_with_their_roles_are_listed(
+    it: Stage, page: Page
+) -> None:
+    assert (await it.post("/admin/keys", {"name": "kitchen", "rpm": 5}))[0] == 201
+    assert (await it.post("/admin/operators", {"name": "bo", "role": "administer"}))[0] == 201
+    await enter(page)
+    for words, where in (("kitchen", "#keys"), ("rpm 5", "#keys"), ("administer", "#operators")):
+        await page.until(says(words, where))
+
+
 async def test_a_refused_promotion_shows_its_code_and_cannot_be_begun(
     it: Stage, page: Page, tmp_path: Path
 ) -> None:
@@ -201,31 +211,6 @@ async def test_a_promotion_that_is_watched_is_turned_back(it: Stage, page: Page,
     await page.click("button", "Roll back")
     await page.until(says("rolled back", "#model-annie .told"))
     await page.until(says("turned_back", "#model-annie .why"))
-    await page.until(serves("small"))
-
-
-@pytest.fixture
-def shifting(it: Stage) -> Iterator[None]:
-    """A promotion sends a quarter of the traffic to its candidate for an hour."""
-    promotion = it.config.promotion.model_copy(update={"shift_weights": (25,), "shift_seconds": 3600.0})
-    it.house.gateway.promotions.apply(it.config.model_copy(update={"promotion": promotion}))
-    yield
-    it.house.gateway.promotions.apply(it.config)
-
-
-async def test_a_share_of_the_traffic_is_shown_with_its_weight_and_can_be_cancelled(
-    it: Stage, page: Page, quick: None, shifting: None
-) -> None:
-    report = await it.report("large", "small")
-    await enter(page)
-    await ask(page, "large", report)
-    await page.until(says("25 % of the conversations before the switch", "#plan"))
-    await page.click("button", "Promote")
-    await page.until(says("shifting 25 % of the conversations", "#model-annie .told"))
-    assert await page.run("!document.querySelector('#model-annie .cancel').hidden")
-    await page.run("document.querySelector('#model-annie .cancel').click()")
-    await page.until(says("cancelled", "#model-annie .told"))
-    assert not await page.run(says("% of the conversations", "#model-annie .told"))
     await page.until(serves("small"))
 
 

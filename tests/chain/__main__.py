@@ -1,7 +1,7 @@
 """`python -m tests.chain`: the whole chain, from a fine-tune to a vLLM that was killed and is back, with real engines.
 
-Every step's figures are written to DIR/chain.json as it ends; the same command goes on where it stopped. `--page`
-writes docs/chain.md of the runs in docs/chain. Exit code 0: every step is done and came out as it should.
+Every step's figures are written to DIR/chain.json as it ends; the same command goes on where it stopped. Exit code 0:
+every step is done and came out as it should.
 """
 
 import argparse
@@ -11,9 +11,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from tests.chain.checks import checks
 from tests.chain.live import live_part
 from tests.chain.models import gate_steps, make_models
-from tests.chain.page import checks, write_page
 from tests.chain.place import ChainError, Place
 from tests.chain.record import Record, machine
 from tests.chain.settings import SETTINGS, Setting
@@ -22,9 +22,6 @@ from tests.chain.settings import SETTINGS, Setting
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     given = _parser().parse_args(arguments)
-    if given.page:
-        write_page(Path("docs/chain"), Path("docs/chain.md"))
-        return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     setting = SETTINGS[given.device]
     setting = replace(setting, vllm=given.vllm or setting.vllm, vllm_path=given.vllm_path)
@@ -70,10 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     option = parser.add_argument
     option("--out", type=Path, default=Path(".work/chain"), metavar="DIR", help="default: %(default)s")
     option("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
-    option("--note", default="", metavar="TEXT", help="what the page says of this run's circumstances")
+    option("--note", default="", metavar="TEXT", help="this run's circumstances, for its file")
     option("--vllm", type=Path, metavar="PYTHON", help="the interpreter that has vLLM")
     option("--vllm-path", default="", metavar="DIR", help="a folder of vLLM's packages, as its PYTHONPATH")
-    option("--page", action="store_true", help="write docs/chain.md of docs/chain/*.json, and run nothing")
     return parser
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from app.admin.console import FILES, STATIC, reading
-from tests.app.house import TOKEN, house
+from tests.app.house import house
 from tests.gates.report import examples
 
 GUARDED = (
@@ -29,15 +29,6 @@ async def test_nothing_else_comes_without_a_token(tmp_path: Path) -> None:
             assert (await it.get(it.admin + path)).error["code"] == "missing_api_key", path
 
 
-async def test_a_report_that_is_not_here_has_no_words(tmp_path: Path) -> None:
-    async with house(tmp_path) as it:
-        for view in ("reading", "page"):
-            answer = await it.get(
-                f"{it.admin}/admin/reports/sha256:00/{view}", {"authorization": f"Bearer {TOKEN}"}
-            )
-            assert (answer.status, answer.error["code"]) == (404, "report_not_found")
-
-
 def test_the_page_names_no_other_host_and_holds_no_script_or_style() -> None:
     page = (STATIC / "console.html").read_text("utf-8")
     assert not re.search(r"//\w|<style|style=|\son\w+=|<script(?! type=\"module\" src=)", page)
@@ -51,11 +42,6 @@ def test_a_failure_is_read_with_its_reasons_and_its_gates() -> None:
     assert shown["verdict"] == "fail" and not shown["trusted"]
     assert "must not take over" in shown["headline"] and shown["reasons"]
     assert any(gate["verdict"] == "fail" and gate["decides"] for gate in shown["gates"])
-
-
-def test_a_report_is_trusted_by_its_signers() -> None:
-    shown = reading(examples.passing(), "sha256:00", ("ed25519:1",))
-    assert shown["trusted"] and shown["signers"] == ["ed25519:1"] and shown["reasons"] == []
 
 
 async def test_the_runbook_has_the_section_that_each_alert_links_to(tmp_path: Path) -> None:

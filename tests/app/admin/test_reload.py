@@ -13,7 +13,6 @@ from app.registry.errors import StorageFailed
 from app.registry.registry import Registry
 from tests.app.access.test_keys_live import operate
 from tests.app.house import GatewayFixture, eventually, house
-from tests.scale import PATIENCE
 from tests.script import DONE, Head, Say, Until, finish, text
 from tests.scripted_engine import ScriptedEngine
 
@@ -93,24 +92,6 @@ async def test_a_stream_keeps_what_it_began_with(tmp_path: Path) -> None:
         assert (await home.ask()).status == 200
 
 
-async def test_a_larger_cap_lets_in_who_waits(tmp_path: Path) -> None:
-    go = asyncio.Event()
-    slow = (Head(), Say(text("One")), Until(go), Say(finish()), Say(DONE))
-    async with reloadable(tmp_path, concurrency=1) as (home, file):
-        home.engine.play(*slow)
-        home.engine.play(*slow)
-        asks = [asyncio.create_task(home.ask(stream=True)) for _ in range(2)]
-        while home.gateway.proxy.in_flight < 2:
-            await asyncio.sleep(0.001)
-        file.model(concurrency=2)
-        await reload(home)
-        async with asyncio.timeout(PATIENCE):
-            while len(home.engine.requests) < 2:
-                await asyncio.sleep(0.001)
-        go.set()
-        assert [answer.status for answer in await asyncio.gather(*asks)] == [200, 200]
-
-
 async def test_a_model_comes_with_its_engine_and_answers(tmp_path: Path) -> None:
     """The engine was configured, did not run, and has another address now."""
     async with ScriptedEngine() as more, reloadable(tmp_path) as (home, file):
@@ -125,17 +106,6 @@ async def test_a_model_comes_with_its_engine_and_answers(tmp_path: Path) -> None
         assert (await home.ask(model="new")).headers["x-manners-engine"] == "more"
         shown = (await home.operate("/admin/status")).json["models"]["new"]
         assert shown["live"] == "more"
-
-
-async def test_timeouts_hold_from_now_on(tmp_path: Path) -> None:
-    """Those of the listeners and of connections to engines, too."""
-    async with reloadable(tmp_path) as (home, file):
-        assert isinstance(file.now, Config)
-        timeouts = file.now.models["annie"].timeouts.model_copy(update={"idle": 4000.0, "connect": 0.5})
-        file.model(timeouts=timeouts)
-        assert (await reload(home)).status == 200
-        assert home.gateway.limits.write_seconds == 4000.0
-        assert home.gateway.pool._backends["scripted"].upstream.connect_timeout == 0.5
 
 
 REFUSED: dict[str, tuple[Callable[[File], None], str, str]] = {
@@ -175,16 +145,6 @@ async def test_keys_of_the_configuration_are_read_again(tmp_path: Path) -> None:
         assert (await reload(home)).json["changed"] == ["callers' keys"]
         assert (await home.ask()).status == 401
         assert (await home.ask(headers={"authorization": "Bearer new"})).status == 200
-
-
-async def test_the_first_token_is_read_again(tmp_path: Path) -> None:
-    """A replaced file is the new token."""
-    async with reloadable(tmp_path) as (home, file):
-        (tmp_path / "admin.token").write_text("replaced\n")
-        (tmp_path / "admin.token").chmod(0o600)
-        assert (await reload(home)).status == 200
-        assert (await operate(home, "GET", "/admin/status", token="replaced")).status == 200
-        assert (await reload(home)).status == 401
 
 
 async def test_a_reload_that_cannot_be_recorded_changes_nothing(

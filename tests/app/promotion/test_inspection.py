@@ -14,16 +14,14 @@ import pytest
 from app.engines.identity import planned
 from app.promotion.identity import ExpectedEngine, RunningEngine, differs
 from app.promotion.inspection import identify
-from app.promotion.state_machine import EffectError, RefusalError
+from app.promotion.state_machine import RefusalError
 from deploy.drivers.embedded import EmbeddedEngine
-from deploy.drivers.url import UrlEngine
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import EngineRun
 from deploy.engine.weights import find_gguf
 from gates.artefact import artefact
 from gates.report.statement import EngineIdentity
 from tests.app.promotion.nano import ANNIE, STRANGER, needs_models, running, spec_of
-from tests.scripted_engine import ScriptedEngine
 
 SHA = "sha256:" + "1" * 64
 
@@ -138,18 +136,6 @@ async def test_a_file_that_was_replaced_under_a_running_engine_is_noticed(place:
 # --------------------------------------------------------------------------------- of a stranger
 
 
-async def test_a_strangers_engine_is_asked_for_its_build() -> None:
-    async with ScriptedEngine() as there:
-        spec = EngineSpec(name="far", dialect="openai", driver="url", url=there.url)
-        engine = UrlEngine(spec)
-        await engine.start()
-        judged = EngineIdentity("far", "url", "openai", None, (), {}, "unknown", None)
-        assert (await identify(engine, spec, judged))["build"] == "unknown"
-        with pytest.raises(RefusalError, match="build"):
-            await identify(engine, spec, replace(judged, build="vllm 0.24.0"))
-        await engine.stop()
-
-
 class Swapping(EmbeddedEngine):
     """Other weights lie there while it loads, in the same inode."""
 
@@ -215,10 +201,3 @@ def test_a_snapshot_tells_every_exchange_that_was_undone(tmp_path: Path, change:
     time.sleep(0.02)  # the kernel's clock ticks
     change(folder)
     assert artefact.snapshot(path) != before
-
-
-@needs_models
-async def test_an_engine_that_is_down_cannot_be_identified(tmp_path: Path) -> None:
-    spec = spec_of(ANNIE)
-    with pytest.raises(EffectError, match="engine_down"):
-        await identify(EmbeddedEngine(spec, state_dir=tmp_path), spec)

@@ -14,7 +14,6 @@ from app.config.config import parse
 from app.promotion import repository, service
 from app.promotion.state_machine import PATHS, Action, EffectError, FailureReason, OperationKind
 from app.promotion.steps import HANDLERS
-from tests.app.house import eventually
 from tests.app.promotion.stage import quick as quick
 from tests.app.promotion.stage import settings, stage, tables
 from tests.scale import PATIENCE
@@ -25,17 +24,6 @@ ROOT = Path(__file__).parents[3]
 
 def events_of(shown: list[tuple[int, str, Any]]) -> list[str]:
     return list(dict.fromkeys(data["phase"] for _, kind, data in shown if kind == "step"))
-
-
-@pytest.mark.slow  # engines are started and promoted: 3 s
-async def test_a_report_is_expected_of_a_model_once_there_is_one(tmp_path: Path) -> None:
-    """A fresh gateway is ungated without an alert; from the first report on, whoever serves without one is told of."""
-    async with stage(tmp_path) as it:
-        fresh = await it.house.metrics()
-        assert fresh("manners_live_gated", model="annie", engine="small") == 0
-        assert fresh("manners_report_expected", model="annie") == 0
-        await it.report("small", "large")
-        assert (await it.house.metrics())("manners_report_expected", model="annie") == 1
 
 
 @pytest.mark.usefixtures("quick")
@@ -97,31 +85,6 @@ async def test_while_one_runs_the_model_is_busy_and_it_can_be_cancelled_before_t
         late, no = await it.post(f"/admin/operations/{begun['id']}/cancel")
         assert (late, no["error"]["code"]) == (409, "not_cancellable")
         assert (await it.house.ask()).headers["x-manners-engine"] == "small"
-
-
-@pytest.mark.slow  # engines are started and promoted: 4 s
-@pytest.mark.usefixtures("quick")
-async def test_what_was_promoted_serves_on_when_the_file_names_another(tmp_path: Path) -> None:
-    """A restart with the promoted engine edited, and an ungated one as `live`: the log, the status and /readyz agree."""
-    async with stage(tmp_path) as it:
-        assert (await it.promote("large"))["phase"] == "succeeded"
-        config = it.config
-    other = replace(config.engines["large"], args=("--ctx-size", "1024"))
-    model = config.models["annie"].model_copy(update={"live": ("stranger",)})
-    config = config.model_copy(
-        update={"engines": {**config.engines, "large": other}, "models": {"annie": model}}
-    )
-    async with stage(tmp_path, config) as it:
-        kept = (await it.get("/admin/status"))["models"]["annie"]["live"]
-        assert kept.startswith("large-")
-        await eventually(lambda: it.house.gateway.pool.is_up(kept))
-        assert (await it.house.ask()).headers["x-manners-engine"] == kept
-        assert it.house.gateway.pool.running() == {kept}
-        assert (await it.house.get(it.house.url + "/readyz")).json == {"status": "ready"}
-        listed = {engine["name"]: engine for engine in (await it.get("/admin/engines"))["engines"]}
-        assert (listed[kept]["serves"], listed[kept]["state"]) == (["annie"], "ready")
-        (line,) = [line for line in it.house.log.lines if line["event"] == "live_is_not_configured"]
-        assert line["engine"] == kept
 
 
 @pytest.mark.slow  # engines are started and promoted: 5 s
@@ -241,27 +204,3 @@ async def test_an_operation_that_a_slow_disk_takes_after_all_is_carried_out(
         slow.set()
         (known,) = (await it.get("/admin/operations"))["operations"]
         assert (await it.ended(known["id"]))["phase"] == "succeeded"
-
-
-@pytest.mark.slow  # an engine is started: a second each
-@pytest.mark.parametrize("first", ["\udcff is a name", RecursionError(), OSError("the disk is broken")])
-async def test_weights_that_cannot_be_read_are_trusted_no_more_and_the_next_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str | Exception
-) -> None:
-    async with stage(tmp_path) as it:
-        pool, promotions = it.house.gateway.pool, it.house.gateway.promotions
-        read: list[str] = []
-
-        def verified(spec: Any) -> tuple[None, str]:
-            read.append(spec.name)
-            if spec.name == "large" and isinstance(first, Exception):
-                raise first
-            return None, str(first)
-
-        monkeypatch.setattr(service, "verified", verified)
-        for name in ("large", "small"):
-            pool.trust(name)
-        await promotions._verify_weights([promotions.catalogue.digest(name) for name in ("large", "small")])
-        assert read == ["large", "small"] and not pool.is_gated("large") and not pool.is_gated("small")
-        verbs = [event["verb"] for event in (await it.get("/admin/audit?newest=1"))["events"]]
-        assert verbs.count("engine.weights_changed") == 2

@@ -24,7 +24,7 @@ from app.promotion.state_machine import (
 )
 from app.registry.errors import GenerationMoved
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, AuditEntry, KnownArtefact, KnownEngine, KnownReport
+from app.registry.values import AliasMove, AuditEntry, KnownEngine
 from gates.report.codec import canonical, encode
 
 NOW = "2026-11-21T06:00:00Z"
@@ -115,20 +115,3 @@ def test_an_alias_that_somebody_else_moved_stops_the_switch(registry: Registry) 
     repository.commit(registry, step(before, event), event, at=NOW, actor="gateway")
     assert registry.operation("op").phase == "rolling_back"
     assert live(registry) == ("third", 2)
-
-
-def test_what_the_report_compared_with_is_the_baseline_once_a_promotion_succeeded(registry: Registry) -> None:
-    entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
-    for root in ("weights of bf16", "weights of new"):
-        found = KnownArtefact(root=root, name="annie", format="f", base_model=None, parents={}, created=NOW)
-        registry.add(found, entry)
-    registry.add(KnownEngine(digest="bf16", name="bf16", artefact="weights of bf16", spec="{}"), entry)
-    registry.add(KnownReport(
-        digest="r", statement="s", artefact="weights of new", suite="s", policy="p", baseline="weights of bf16",
-        verdict="pass", created=NOW, path="",
-    ), entry)  # fmt: skip
-    at = run_until(registry, OperationPhase.SUCCEEDED)
-    assert registry.alias("annie", "baseline") is None
-    repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
-    baseline = registry.alias("annie", "baseline")
-    assert baseline and baseline.engine == "bf16"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.config.config import Config, parse
-from app.promotion.state_machine import PATHS, Action, OperationKind, OperationPhase, Strategy
+from app.promotion.state_machine import PATHS, Action, OperationKind, OperationPhase
 from app.promotion.steps import HANDLERS, probe
 from tests.app.house import eventually
 from tests.app.promotion.stage import Stage, callers, stage, tables
@@ -133,18 +133,3 @@ async def test_a_bad_candidate_goes_back_to_nothing_by_itself(
     assert [each for each in wrong if "'[DONE]'" not in each and "reply_fully_filtered" not in each] == []
     assert abs(new - (new + old) / 4) <= 1
     print(f"{ended['error']['code']} after {new:.0f} of {new + old:.0f} requests")
-
-
-@pytest.mark.slow  # live traffic at each weight: 3 s
-async def test_nothing_is_shifted_where_the_incumbent_had_to_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = shifting(tmp_path, (50,), LONG, fallback=["spare"])
-    async with stage(tmp_path, config) as it:
-        memory = it.house.gateway.promotions._deps.memory
-        asked = {"model": "annie", "engine": "large", "report": await it.report("large", "small")}
-        _, beside = await it.post("/admin/promote?dry_run=1", asked)
-        assert "shifting" in beside["phases"] and beside["shift_weights"] == [50]
-        monkeypatch.setattr(memory, "strategy", lambda loads: Strategy.STOP_THEN_START)
-        _, instead = await it.post("/admin/promote?dry_run=1", asked)
-        assert "shifting" not in instead["phases"] and instead["shift_weights"] == []

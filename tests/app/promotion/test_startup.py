@@ -1,6 +1,5 @@
 """Who is live at start: the configuration says so until something was promoted, and then the registry does."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +10,7 @@ import pytest
 from app.config.config import Config
 from app.errors.tree import Refused
 from app.promotion import repository
-from app.promotion.spec_catalogue import SpecCatalogue, spec_of
+from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.startup import bound_to_reports, current_roots, record_configuration
 from app.promotion.state_machine import (
     Begin,
@@ -23,8 +22,8 @@ from app.promotion.state_machine import (
     step,
 )
 from app.registry.registry import Registry
-from app.registry.values import AuditEntry, KnownEngine, KnownReport
-from deploy.engine.spec import EngineSpec, spec_digest, spec_text
+from app.registry.values import AuditEntry, KnownReport
+from deploy.engine.spec import spec_digest
 from tests.app.promotion.stage import settings
 
 AT = "2026-11-21T06:00:00.000Z"
@@ -216,47 +215,7 @@ def test_require_refuses_an_engine_that_no_report_let_in_where_there_are_reports
     assert start(registry, required(config, True)) == "large"
 
 
-def test_a_model_with_an_unfinished_operation_is_left_to_it(registry: Registry, tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    start(registry, config)
-    shelf = SpecCatalogue(config.engines)
-    plan = OperationPlan(
-        operation="op", kind=OperationKind.PROMOTE, model="annie", candidate=shelf.digest("large"),
-        incumbent=shelf.digest("small"), strategy=Strategy.BLUE_GREEN, generation=1, report="r",
-    )  # fmt: skip
-    repository.begin(registry, plan, at=AT, actor="test")
-    assert start(registry, live(config, "stranger")) == "small"
-
-
-def test_weights_that_were_replaced_in_place_are_written_down(registry: Registry, tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    spec = config.engines["small"]
-    registry.add(
-        KnownEngine(digest=spec_digest(spec), name="small", artefact=None, spec=spec_text(spec)), ENTRY
-    )
-    start(registry, config)
-    (event,) = (e for e in registry.events() if e.verb == "engine.weights_changed")
-    assert json.loads(event.detail)["before"] is None
-
-
 # -------------------------------------------------------------------------------------- shelf
-
-
-def test_a_spec_is_read_back_from_its_text() -> None:
-    for spec in (
-        EngineSpec(name="a", dialect="vllm", driver="url", url="http://127.0.0.1:1"),
-        EngineSpec(
-            name="a",
-            dialect="vllm",
-            driver="url",
-            url="http://x",
-            numerics=(("gpu", "H"), ("scheme", "W4A4")),
-        ),
-        EngineSpec(
-            name="b", dialect="llama-server", driver="embedded", artefact=Path("/m"), args=("-c", "1")
-        ),
-    ):
-        assert spec_of(spec_text(spec)) == spec
 
 
 def all_live(registry: Registry, config: Config) -> tuple[str, ...]:

@@ -121,13 +121,6 @@ def test_what_is_refused_leaves_no_trace(
     registry.note(ENTRY)  # and the next change works
 
 
-def test_an_alias_counts_its_moves_also_when_it_is_cleared(registry: Registry) -> None:
-    registry.move([LIVE], ENTRY)
-    registry.move([replace(LIVE, engine=None, generation=1)], ENTRY)
-    alias = registry.alias("annie", "live")
-    assert alias and (alias.engine, alias.generation) == (None, 2)
-
-
 def test_a_model_has_one_unfinished_operation_and_a_key_one_request(registry: Registry) -> None:
     registry.begin(OPERATION, ENTRY)
     second = replace(OPERATION, id="op2", key=None)
@@ -144,14 +137,6 @@ def test_a_model_has_one_unfinished_operation_and_a_key_one_request(registry: Re
         registry.advance(OPERATION, [], ENTRY)
     assert [row.id for row in registry.operations(unfinished_only=True)] == ["op2"]
     assert [row.id for row in registry.latest_operations(1)] == ["op2"]
-
-
-def test_events_can_be_read_from_where_one_stopped(registry: Registry) -> None:
-    for n in range(5):
-        registry.note(replace(ENTRY, operation=f"op{n % 2}", detail={"n": n}))
-    assert [event.seq for event in registry.events(after=3)] == [4, 5, 6, 7, 8]
-    assert [event.detail for event in registry.events(operation="op0", after=4)] == ['{"n":2}', '{"n":4}']
-    assert len(registry.events(limit=2)) == 2
 
 
 # ------------------------------------------------------------------------------------- the history
@@ -208,14 +193,6 @@ def test_what_others_write_to_in_the_folder_is_refused_with_the_cure(
     inside.chmod(0o666)
     with pytest.raises(StorageFailed, match=f"mode 666.*chmod {right} {inside}"):
         Registry(path)
-
-
-def test_closing_twice_closes_no_other_file(path: Path) -> None:
-    registry = Registry(path)
-    registry.close()
-    with path.open("rb") as other:  # it gets the number that the lock had
-        registry.close()
-        assert other.read(6) == b"SQLite"
 
 
 def test_a_reader_sees_what_is_committed_and_cannot_write(registry: Registry, path: Path) -> None:

@@ -1,7 +1,6 @@
 """A state folder that is deleted, locked or full while the gateway runs: operators are told which, callers notice nothing."""
 
 import asyncio
-import os
 import resource
 import shutil
 import sqlite3
@@ -17,7 +16,6 @@ from app.promotion import service, worker
 from app.promotion.worker import StepWriter
 from app.registry import store
 from app.registry.errors import StorageFailed
-from app.registry.reader import RegistryReader
 from tests.app import house as houses
 from tests.app.house import GatewayFixture
 from tests.app.promotion.stage import OPERATOR
@@ -122,31 +120,6 @@ async def test_operators_are_told_what_is_wrong_and_callers_are_served(
         assert (await house.metrics())("manners_state_available") == 1
 
 
-def shortened(file: Path) -> None:
-    os.truncate(file, 0)
-
-
-@pytest.mark.slow  # gateways are started: 1 s
-@pytest.mark.parametrize("harm", [shortened, Path.unlink])
-async def test_what_lies_beside_the_database_may_be_shortened_or_deleted(
-    tmp_path: Path, harm: Callable[[Path], None]
-) -> None:
-    """A file that SQLite maps into memory would end the gateway with SIGBUS."""
-    state = tmp_path / "state"
-    async with ScriptedEngine() as engine, houses.run(houses.config(engine, state), engine) as house:
-        for number in range(3):
-            assert (await revoke(house, number))[0] == 201
-            assert str(state) not in Path("/proc/self/maps").read_text("utf-8")
-            for file in state.glob("registry.db-*"):
-                harm(file)
-        assert (await revoke(house, 3))[0] == 201
-        audit = await house.operate("/admin/audit")
-        assert audit.status == 200
-    with RegistryReader.at(state / "registry.db") as reader:
-        assert all(reader.revocation("key", f"sha256:{number:064x}") for number in range(4))
-        reader.verify_chain()
-
-
 @pytest.mark.parametrize("path", ["/admin/audit", "/admin/operations", "/admin/reports", "/admin/status"])
 async def test_what_cannot_be_read_has_its_code_and_no_path_of_the_host(tmp_path: Path, path: str) -> None:
     state = tmp_path / "state"
@@ -221,27 +194,3 @@ async def test_the_worker_waits_for_the_disk_counts_each_try_and_tells_of_change
         told = [line.get("code") for line in house.log.lines if line["event"] == "registry_failed"]
         assert told == ["state_locked", "state_full"]
         assert [line["event"] for line in house.log.lines][-1] == "registry_works_again"
-
-
-async def test_a_database_that_went_back_in_time_is_a_fault_of_the_state_folder(tmp_path: Path) -> None:
-    """Restored from a copy under the gateway, so that what it holds is older than what the gateway knows."""
-    state = tmp_path / "state"
-    async with ScriptedEngine() as engine, houses.run(houses.config(engine, state), engine) as house:
-
-        async def add(thing: str, name: str) -> Any:
-            body = {"name": name} if thing == "keys" else {"name": name, "role": "watch"}
-            sent = house.client.post(f"{house.admin}/admin/{thing}", json=body, headers=OPERATOR)
-            async with sent as response:
-                return response.status, (await response.json()).get("error", {}).get("code")
-
-        before = (state / "registry.db").read_bytes()
-        for number in range(5):
-            assert await add("keys", f"caller-{number}") == (201, None)
-        with (state / "registry.db").open("r+b") as file:
-            file.write(before)
-            file.truncate()
-        assert await add("keys", "late") == (503, "state_unavailable")
-        assert await add("operators", "late") == (503, "state_unavailable")
-        revoking = house.client.delete(f"{house.admin}/admin/keys/caller-0", headers=OPERATOR)
-        async with revoking as response:
-            assert response.status == 503  # and not as if it were revoked, while it goes on being taken
