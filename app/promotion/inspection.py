@@ -1,4 +1,4 @@
-"""Inspection of a running engine: what it is, compared with what was judged (`app.promotion.identity`).
+"""Inspection of a running engine: what it is, compared with what was judged.
 
 The engine may have been started before the configuration was edited, from a file that was replaced since, or by
 somebody else. So the kernel is asked for the command line of a process that may outlive us, Docker for what the
@@ -8,14 +8,16 @@ those before the load. An engine that we do not run (driver url) can only be ask
 
 import asyncio
 import functools
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import Any, Final
 
-from app.engines.identity import build_of, planned
-from app.promotion.identity import ExpectedEngine, RunningEngine, differs
+from app.engines.identity import UNKNOWN, build_of, planned
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
 from deploy.core.engine_http import HTTP_ERRORS, ask_engine, plain_word, read_json
 from deploy.core.errors import DeployError
+from deploy.engine.openai_api import has_placeholder
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import Engine
 from deploy.engine.weights import find_model
@@ -27,6 +29,22 @@ from gates.report import statement
 ASK_SECONDS: Final = 5.0
 PATH_CHARACTERS: Final = 4096
 """The longest path of a model that an engine may state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningEngine:
+    """What runs, as stated by the engine and by what runs it (kernel, Docker); None or empty: not known."""
+
+    argv: tuple[str, ...] = ()
+    image: str | None = None
+    file: str | None = None  # of the weights, on this host
+    file_digest: str | None = None  # as it is now
+    before: Snapshot | None = None  # of the artefact's files before the load
+    after: Snapshot | None = None  # and once all had been hashed
+    changed: tuple[str, ...] = ()  # artefact files that differ from the manifest
+    model: str | None = None  # the path that the engine states
+    build: str = UNKNOWN
+    who: str | None = None  # id of its process or container
 
 
 async def identify(
@@ -42,13 +60,14 @@ async def identify(
         EffectError: engine_down: it is not up, or does not state what it is.
     """
     try:
-        wanted = await asyncio.to_thread(expected, spec, judged)
+        artefact = await asyncio.to_thread(_manifest, spec)
+        served = str(find_model(spec)) if spec.artefact is not None and spec.driver != "url" else None
         found = await running(engine, spec)
     except (ManifestError, DeployError, OSError) as error:
         raise EffectError(
             FailureReason("engine_down", f"{spec.name} cannot be identified: {error}")
         ) from None
-    if fault := differs(found, wanted):
+    if fault := differs(found, spec, judged or (planned(spec, artefact) if artefact else None), served):
         raise RefusalError(fault)
     return {
         "driver": spec.driver,
@@ -58,19 +77,6 @@ async def identify(
         "model": found.model,
         "build": found.build,
     }
-
-
-# ------------------------------------------------------------------------------- what should run
-
-
-def expected(spec: EngineSpec, judged: statement.EngineIdentity | None) -> ExpectedEngine:
-    """The engine that configuration, manifest and report ask for. Raises ArtefactError."""
-    artefact = _manifest(spec)
-    return ExpectedEngine(
-        spec=spec,
-        engine=judged or (planned(spec, artefact) if artefact else None),
-        artefact=str(find_model(spec)) if spec.artefact is not None and spec.driver != "url" else None,
-    )
 
 
 def _manifest(spec: EngineSpec) -> Artefact | None:
@@ -148,3 +154,66 @@ async def ask(url: str, spec: EngineSpec) -> Any:
     """The JSON at one of the engine's own addresses. Raises TimeoutError, HTTP_ERRORS, ValueError."""
     async with asyncio.timeout(ASK_SECONDS), ask_engine("GET", url, access=spec.access) as reply:
         return await read_json(reply)
+
+
+# ------------------------------------------------------------------------------------ compared
+
+
+def differs(
+    found: RunningEngine, spec: EngineSpec, engine: statement.EngineIdentity | None, artefact: str | None
+) -> FailureReason | None:
+    """The first difference between what runs and what should; None: there is none.
+
+    `engine` is what was judged (None: weights without a manifest), `artefact` the resolved path that is served.
+    """
+    for what, is_now, should_be in _comparisons(found, spec, engine, artefact):
+        if is_now != should_be:
+            line = f"the running engine's {what} is {_short(is_now)}, and was to be {_short(should_be)}"
+            return FailureReason("mismatch_running", line)
+    if found.before is not None and found.before != found.after:
+        what = next((path for path in _paths_that_differ(found.before, found.after or ())), "a file")
+        why = f"{what} was written to or exchanged after it was loaded; stop the engine and promote it again"
+        return FailureReason("mismatch_artefact", why)
+    return None
+
+
+def _paths_that_differ(before: Snapshot, after: Snapshot) -> Iterable[str]:
+    """Names without folders: messages to operators hold no path of the host."""
+    return (PurePath(entry[0]).name for entry in sorted(set(before) ^ set(after)))
+
+
+def _comparisons(
+    found: RunningEngine, spec: EngineSpec, engine: statement.EngineIdentity | None, artefact: str | None
+) -> Iterable[tuple[str, object, object]]:
+    if spec.driver == "docker":
+        yield "image", found.image, spec.image
+    if spec.command is not None:
+        yield "command", found.argv[: len(spec.command)], spec.command
+    if spec.driver in ("docker", "process"):
+        yield "flags", spec.args if _within(_fixed_words(spec), found.argv) else found.argv, spec.args
+    if spec.driver != "url":
+        yield "artefact", found.file, artefact
+        yield "artefact on disk", found.changed, ()
+    if spec.driver == "embedded" or (spec.driver == "process" and spec.dialect != "openai"):
+        yield "model path", found.model, found.file
+    if engine is not None:
+        if found.file_digest is not None or spec.driver == "embedded":
+            yield "model file", found.file_digest, engine.model_file
+        if engine.build != UNKNOWN:
+            yield "build", found.build, engine.build
+
+
+def _fixed_words(spec: EngineSpec) -> tuple[str | None, ...]:
+    """The flags; None for one that says where the engine was started, and so differs from start to start."""
+    free = spec.dialect == "openai"
+    return tuple(None if free and has_placeholder(word) else word for word in spec.args)
+
+
+def _within(few: Sequence[str | None], many: Sequence[str]) -> bool:
+    """Whether `few` occurs in `many` as a contiguous sequence; None is any word."""
+    starts = range(len(many) - len(few) + 1)
+    return any(all(w in (None, many[i + at]) for at, w in enumerate(few)) for i in starts)
+
+
+def _short(value: object) -> str:
+    return "not known" if value is None else f"{value!r:.100}"

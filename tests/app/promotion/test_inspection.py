@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from app.engines.identity import planned
-from app.promotion.identity import ExpectedEngine, RunningEngine, differs
-from app.promotion.inspection import identify
+from app.promotion.inspection import RunningEngine, differs, identify
 from app.promotion.state_machine import RefusalError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.spec import EngineSpec
@@ -30,23 +29,23 @@ SHA = "sha256:" + "1" * 64
 JUDGED = EngineIdentity(
     "annie", "embedded", "llama-server", None, ("--ctx-size", "64"), {}, "xllamacpp 1", SHA
 )
-CHILD = ExpectedEngine(
-    spec=EngineSpec(
+CHILD = (
+    EngineSpec(
         name="annie", dialect="llama-server", driver="embedded", artefact=Path("/m/a.gguf"), args=("--ctx-size", "64")
     ),
-    engine=JUDGED, artefact="/m/a.gguf",
+    JUDGED, "/m/a.gguf",
 )  # fmt: skip
 RUNS = RunningEngine(
     argv=("python", "--config", "{}"), file="/m/a.gguf", file_digest=SHA,
     model="/m/a.gguf", build="xllamacpp 1",
 )  # fmt: skip
 IMAGE = f"vllm/vllm-openai@{SHA}"
-CONTAINER = ExpectedEngine(
-    spec=EngineSpec(
+CONTAINER = (
+    EngineSpec(
         name="spark", dialect="vllm", driver="docker", artefact=Path("/m/nvfp4"), image=IMAGE, args=("--max-model-len", "9")
     ),
-    engine=EngineIdentity("spark", "docker", "vllm", IMAGE, ("--max-model-len", "9"), {}, "vllm 0.24.0", None),
-    artefact="/m/nvfp4",
+    EngineIdentity("spark", "docker", "vllm", IMAGE, ("--max-model-len", "9"), {}, "vllm 0.24.0", None),
+    "/m/nvfp4",
 )  # fmt: skip
 SERVES = RunningEngine(
     argv=("vllm", "serve", "/model", "--port", "8000", "--max-model-len", "9"), image=IMAGE,
@@ -64,7 +63,7 @@ SERVES = RunningEngine(
         (replace(RUNS, file_digest=None), CHILD, "model file"),
         (replace(RUNS, changed=("tokenizer.json",)), CHILD, "artefact on disk"),
         (replace(RUNS, build="xllamacpp 2"), CHILD, "build"),
-        (replace(RUNS, build="xllamacpp 2"), replace(CHILD, engine=replace(JUDGED, build="unknown")), None),
+        (replace(RUNS, build="xllamacpp 2"), (CHILD[0], replace(JUDGED, build="unknown"), CHILD[2]), None),
         (SERVES, CONTAINER, None),
         (replace(SERVES, image="vllm/vllm-openai:latest"), CONTAINER, "image"),
         (replace(SERVES, argv=("vllm", "serve", "/model", "--max-model-len", "8")), CONTAINER, "flags"),
@@ -74,9 +73,9 @@ SERVES = RunningEngine(
     ],
 )
 def test_the_first_difference_is_named(
-    found: RunningEngine, wanted: ExpectedEngine, what: str | None
+    found: RunningEngine, wanted: tuple[EngineSpec, EngineIdentity, str], what: str | None
 ) -> None:
-    fault = differs(found, wanted)
+    fault = differs(found, *wanted)
     if what is None:
         assert fault is None
     else:
