@@ -42,18 +42,13 @@ def _headline(operation: dict[str, Any]) -> str:
 
 
 def show_plan(plan: dict[str, Any]) -> None:
-    """Show which engines would start and stop, and how much memory would be left."""
+    """Show which engines would start and stop."""
     print(f"{_headline(plan)}; nothing is changed yet")
     weights = ", ".join(f"{weight} %" for weight in plan["shift_weights"])
-    memory = {
-        name: "unknown" if value is None else f"{value / 2**30:.1f} GiB"
-        for name, value in plan["memory"].items()
-    }
     for title, value in {
         **{title: ", ".join(plan[title]) for title in ("starts", "stops", "stays")},
         "shifted": weights and f"{weights} of the conversations before the switch, {plan['shift_seconds']:g} s each",
         "watched for": f"{plan['bake_seconds']:.0f} s after the switch",
-        "memory": "{available_bytes} available, {needed_bytes} needed, {after_bytes} left after, {floor_bytes} is the floor".format_map(memory),
         "phases": " → ".join(plan["phases"]),
     }.items():  # fmt: skip
         print(f"  {title:<12}{value or 'nothing'}")

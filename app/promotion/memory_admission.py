@@ -1,6 +1,6 @@
 """Memory admission: whether engines fit into memory together, and which operation may load one now."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 
 from app.promotion.state_machine import EffectError, FailureReason, Strategy
@@ -27,22 +27,6 @@ class MemoryAdmission:
             return Strategy.BLUE_GREEN
         need = sum(self._need(spec) or 0 for spec in loads)
         return Strategy(strategy(memory.available, need, memory.floor))
-
-    def account(
-        self, spec: EngineSpec, is_up: bool, chosen: Strategy, incumbent: EngineSpec
-    ) -> Mapping[str, float | None]:
-        """The memory figures of a dry run, in bytes; None: not known."""
-        memory, need = self._guard.memory(), 0 if is_up else self._need(spec)
-        after: int | None = None
-        if memory is not None and need is not None:
-            freed = (self._need(incumbent) or 0) if chosen is Strategy.STOP_THEN_START else 0
-            after = memory.available + freed - need
-        return {
-            "available_bytes": memory.available if memory else None,
-            "needed_bytes": need,
-            "floor_bytes": memory.floor if memory else None,
-            "after_bytes": after,
-        }
 
     def _need(self, spec: EngineSpec) -> int | None:
         try:

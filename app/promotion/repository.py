@@ -22,6 +22,7 @@ from app.promotion.state_machine import (
     OperationPhase,
     OperationPlan,
     OperationState,
+    RouteChange,
     Transition,
 )
 from app.registry.errors import StorageFailed
@@ -177,8 +178,6 @@ def commit(
         phase=state.phase,
         state=_text(encode(state)),
         done=state.is_done,
-        result=_text({"live": plan.candidate}) if state.phase is OperationPhase.SUCCEEDED else None,
-        error=_text(encode(state.fault)) if state.is_done and state.fault else None,
     )
     entry = AuditEntry(
         at=at,
@@ -188,19 +187,15 @@ def commit(
         operation=plan.operation,
         detail=_detail(transition, event, evidence or {}),
     )
-    registry.advance(operation, _alias_moves(registry, transition), entry)
+    registry.advance(operation, _alias_moves(transition.route_change), entry)
 
 
-def _alias_moves(registry: Registry, transition: Transition) -> Iterator[AliasMove]:
-    state, plan, change = transition.state, transition.state.plan, transition.route_change
-    if change is not None:
-        yield AliasMove(model=change.model, name="live", engine=change.live, generation=change.generation)
-        # It moves with `live` in the same transaction, so one comparison of generations protects both.
-        yield AliasMove(model=change.model, name="previous", engine=change.previous)
-    if state.phase is OperationPhase.SUCCEEDED and plan.kind is OperationKind.PROMOTE:
-        report = registry.report(plan.report or "")
-        if report and (engine := registry.engine_of(report.baseline)):
-            yield AliasMove(model=plan.model, name="baseline", engine=engine.digest)
+def _alias_moves(change: RouteChange | None) -> list[AliasMove]:
+    """`previous` moves with `live` in the same transaction, so one comparison of generations protects both."""
+    if change is None:
+        return []
+    live = AliasMove(model=change.model, name="live", engine=change.live, generation=change.generation)
+    return [live, AliasMove(model=change.model, name="previous", engine=change.previous)]
 
 
 def _detail(

@@ -50,7 +50,7 @@ from app.registry.values import AuditEntry, KnownEngine, OperationRow, Revocatio
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
-from deploy.core.tasks import report, spawn, supervise
+from deploy.core.tasks import report, supervise
 
 STATE_SECONDS = 10.0
 """Timeout of an operator's request to the registry."""
@@ -79,7 +79,6 @@ class PromotionService:
     ) -> None:
         self._log = log
         self._standings: dict[str, dict[str, Any]] = {}
-        self._counting: asyncio.Task[None] | None = None
         self.catalogue = SpecCatalogue(config.engines)
         self.registry = RegistryExecutor(config.state_dir, metrics, log)
         self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
@@ -196,9 +195,8 @@ class PromotionService:
 
     async def stop(self) -> None:
         """Stop; an operation that runs is recovered at the next start. Idempotent."""
-        for task in (self._counting, *self._tasks):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
         await self._startup.stop()
         await self._worker.stop()
         await self.registry.close()
@@ -225,10 +223,7 @@ class PromotionService:
         plan = await self._plan(request)
         await self._check(plan, request, actor, dry_run)
         if dry_run:
-            up, memory = self._deps.pool.running(), self._deps.memory
-            new, old = self.catalogue.spec(plan.candidate), self.catalogue.spec(plan.incumbent)
-            account = await asyncio.to_thread(memory.account, new, new.name in up, plan.strategy, old)
-            return plan_view(plan, self.catalogue, up, account)
+            return plan_view(plan, self.catalogue, self._deps.pool.running())
         # The client may hang up; an operation that is in the registry must also be in the queue.
         return await asyncio.shield(asyncio.ensure_future(self._begin(plan, request, actor)))
 
@@ -408,7 +403,7 @@ class PromotionService:
                 yield "", after, {}
 
     async def models(self) -> dict[str, dict[str, Any]]:
-        """For each model: live, previous, baseline, its overrides and reports, and the unfinished operation."""
+        """For each model: live, previous, its overrides and reports, and the unfinished operation."""
         if not self.registry.is_open:
             return {}
         shown = await self.do(self._models)
@@ -428,14 +423,10 @@ class PromotionService:
         """Each model as the registry has it; while it does not answer, as it had it last."""
         if not self.registry.is_open:
             return {}
-        if self._counting is None or self._counting.done():
-            self._counting = spawn(self._read_standings(), "overrides")
-        await asyncio.wait({self._counting}, timeout=STANDINGS_SECONDS)
+        with suppress(TimeoutError, StateUnavailable):  # the latter is counted in the metrics
+            async with asyncio.timeout(STANDINGS_SECONDS):
+                self._standings = await self.do(self._models)
         return self._standings
-
-    async def _read_standings(self) -> None:
-        with suppress(StateUnavailable):  # counted in the metrics
-            self._standings = await self.do(self._models)
 
     def _models(self, reader: RegistryReader) -> dict[str, dict[str, Any]]:
         active = overrides.active(reader, datetime.now(UTC))
@@ -443,7 +434,7 @@ class PromotionService:
 
     def _model(self, reader: RegistryReader, model: str, active: Mapping[int, Override]) -> dict[str, Any]:
         config, catalogue = self._deps.config, self.catalogue
-        found = {name: reader.alias(model, name) for name in ("live", "previous", "baseline")}
+        found = {name: reader.alias(model, name) for name in ("live", "previous")}
         names = {n: catalogue.name(a.engine) if a and a.engine else None for n, a in found.items()}
         live, unfinished = found["live"], reader.unfinished(model)
         engine = live.engine if live and live.engine else ""

@@ -1,7 +1,7 @@
 """JSON views of operations, plans, events and reports, for operators. Pure."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -42,9 +42,7 @@ def operation_view(
     return view
 
 
-def plan_view(
-    plan: OperationPlan, catalogue: SpecCatalogue, up: Collection[str], memory: Mapping[str, float | None]
-) -> dict[str, Any]:
+def plan_view(plan: OperationPlan, catalogue: SpecCatalogue, up: Collection[str]) -> dict[str, Any]:
     """What an operation would do, for a dry run. `up` are the engines that run already."""
     return {
         "dry_run": True,
@@ -52,7 +50,6 @@ def plan_view(
         "starts": [name for name in map(catalogue.name, plan.new) if name not in up],
         "stops": [catalogue.name(engine) for engine in plan.old if engine not in plan.resident],
         "stays": [catalogue.name(engine) for engine in plan.resident],
-        "memory": dict(memory),
         "phases": [str(phase) for phase in path(plan) if phase is not OperationPhase.QUEUED],
     }
 

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 from app.promotion import repository
@@ -61,18 +62,14 @@ Write = Callable[[Registry], object]
 
 
 class StepWriter:
-    """Writes the steps of one operation in their order, each until the disk takes it.
+    """Writes the steps of one operation in their order: `add` one to be written later, or `try_now`.
 
-    `add` a step, then wait until it is `written`, or go on and let it be written later.
-
-    A failure of the disk is reported, and the step is tried again. Any other failure ends the writing, and is raised by
-    `written`.
+    A failure of the disk is reported, and the step is tried again. Any other failure is raised by whoever waits.
     """
 
     def __init__(self, registry: RegistryExecutor) -> None:
         self._registry = registry
         self._waiting: deque[Write] = deque()
-        self._trying = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -97,13 +94,9 @@ class StepWriter:
         task.result()
         return True
 
-    async def withdraw(self, write: Write) -> bool:
-        """Take back the step that was added last; False: it is written."""
-        async with self._trying:
-            if write not in self._waiting:
-                return False
-            self._waiting.remove(write)
-            return True
+    async def try_now(self, write: Write, waker: asyncio.Future[Any]) -> bool:
+        """Write a step after those that were added. False: it is not written, since the disk failed or `waker` is done. Raises RegistryError."""
+        return await self.written(waker, timeout=DISK_SECONDS) and await self._try(write)
 
     async def stop(self) -> None:
         """Drop the steps that are not written."""
@@ -113,9 +106,14 @@ class StepWriter:
 
     async def _write(self) -> None:
         while self._waiting:
-            async with self._trying:
-                written = not self._waiting or await self._try(self._waiting[0])
-            if not written:
+            try:
+                is_written = await self._try(self._waiting[0])
+            except RegistryError:
+                self._waiting.popleft()
+                raise
+            if is_written:
+                self._waiting.popleft()
+            else:
                 await asyncio.sleep(DISK_SECONDS)
 
     async def _try(self, write: Write) -> bool:
@@ -124,10 +122,6 @@ class StepWriter:
         except StorageFailed as error:
             self._registry.failed(error)
             return False
-        except BaseException:
-            self._waiting.popleft()
-            raise
-        self._waiting.popleft()
         self._registry.works()
         return True
 
@@ -267,20 +261,20 @@ class PromotionWorker:
         def write(registry: Registry) -> None:
             repository.commit(registry, after, event, at=at, actor=ACTOR, evidence=evidence)
 
-        ahead, behind = after.state.runs_ahead, writer.is_behind
-        writer.add(write)
-        if ahead:
+        if after.state.runs_ahead:
+            behind = writer.is_behind
+            writer.add(write)
             if not behind:
                 await writer.written(timeout=AHEAD_SECONDS)
             return None
-        patience = HALF_WAY_SECONDS if running.state.phase in HALF_WAY else None
-        while not await writer.written(running.signal, timeout=patience):
-            signal = running.received()
-            if signal is None and patience is not None:
-                why = "the registry cannot be written, and nothing watches the candidate meanwhile"
-                signal = Breached(FailureReason("state_unavailable", why))
-            if signal is not None and await writer.withdraw(write):
+        until = time.monotonic() + (HALF_WAY_SECONDS if running.state.phase in HALF_WAY else inf)
+        while not await writer.try_now(write, running.signal):
+            if signal := running.received():
                 return signal
+            if time.monotonic() > until:
+                why = "the registry cannot be written, and nothing watches the candidate meanwhile"
+                return Breached(FailureReason("state_unavailable", why))
+            await asyncio.wait({running.signal}, timeout=DISK_SECONDS)
         return None
 
     def _stepped(self, running: RunningOperation, after: Transition) -> None:

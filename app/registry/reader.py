@@ -84,10 +84,6 @@ class RegistryReader:
     def engines(self) -> tuple[KnownEngine, ...]:
         return self._all(KnownEngine)
 
-    def engine_of(self, root: str) -> KnownEngine | None:
-        """The engine that serves this artefact; of several, the latest one."""
-        return self._one(KnownEngine, "WHERE artefact = ? ORDER BY rowid DESC LIMIT 1", root)
-
     def report(self, digest: str) -> KnownReport | None:
         return self._one(KnownReport, "WHERE digest = ?", digest)
 

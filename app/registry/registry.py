@@ -174,8 +174,8 @@ class Registry(RegistryReader):
         """
         with self._transaction():
             changed = self._connection.execute(
-                "UPDATE operation SET phase = ?, state = ?, done = ?, result = ?, error = ? WHERE id = ? AND done = 0",
-                (operation.phase, operation.state, int(operation.done), operation.result, operation.error, operation.id),
+                "UPDATE operation SET phase = ?, state = ?, done = ? WHERE id = ? AND done = 0",
+                (operation.phase, operation.state, int(operation.done), operation.id),
             ).rowcount  # fmt: skip
             if not changed:
                 raise UnknownRow(f"there is no unfinished operation {operation.id}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
-AliasName = Literal["live", "previous", "baseline"]
+AliasName = Literal["live", "previous"]
 Thing = Literal["artefact", "engine", "report", "key"]
 """What can be revoked; `key` is a signer's key."""
 
@@ -135,7 +135,7 @@ class KnownOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRow:
-    """A promotion or a rollback. `state` is the operation's state as JSON; `result` and `error` are JSON, too.
+    """A promotion or a rollback. `state` is the operation's state as JSON.
 
     `key` is the caller's idempotency key and `request` the digest of what came with it.
     """
@@ -147,8 +147,6 @@ class OperationRow:
     state: str
     created: str
     done: bool = False
-    result: str | None = None
-    error: str | None = None
     key: str | None = None
     request: str | None = None
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from app.config.config import Config, parse
-from app.promotion.state_machine import Action, FailureReason, RefusalError, Strategy
-from app.promotion.steps import HANDLERS
+from app.promotion.state_machine import Strategy
 from tests.app.promotion.stage import Stage, callers, stage, tables
 from tests.promotion.test_load import followed
 from tests.scale import scaled
@@ -57,28 +56,6 @@ async def test_a_promotion_of_three_and_back_loses_no_reply(
     print(
         f"{strategy}: {ROUNDS} promotions of three and back: {replies} replies by {len(engines)} engines, none lost"
     )
-
-
-@pytest.mark.usefixtures("quick")
-async def test_a_replica_that_cannot_start_takes_the_whole_set_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = HANDLERS[Action.IDENTIFY]
-
-    async def refuse(deps: Any, plan: Any, effect: Any) -> Any:
-        if deps.catalogue.name(effect.engine) == NEW[2]:
-            raise RefusalError(FailureReason("mismatch_running", "it is another"))
-        return await real(deps, plan, effect)
-
-    monkeypatch.setitem(HANDLERS, Action.IDENTIFY, refuse)
-    async with stage(tmp_path, three(tmp_path)) as it, callers(it.house, 2) as crowd:
-        status, begun = await promoted(it, NEW, await it.report("fp4", "small"))
-        assert status == 202, begun
-        ended = await it.ended(begun["id"])
-        assert (ended["phase"], ended["error"]["code"]) == ("rejected", "mismatch_running")
-        assert it.house.gateway.pool.model_route("annie").live == tuple(OLD)
-        assert it.house.gateway.pool.running() == {*OLD, "spare"}
-    assert [wrong for caller in crowd for wrong in caller.wrong] == []
 
 
 async def test_engines_that_are_no_replicas_of_each_other_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ const words = (name) => name.replaceAll("_", " ");
 const short = (text) => text.replace(/(sha256:[0-9a-f]{8})[0-9a-f]{56}/g, "$1…");
 const TIME = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
 const clock = (at) => new Date(at).toLocaleString([], TIME);
-const bytes = (n) => (n === null ? "not known" : `${(n / 2 ** 30).toFixed(1)} GiB`);
 const chip = (text, look = LOOK[text] ?? "") => el("span", { class: `chip ${look}` }, words(text));
 
 function el(tag, attributes = {}, ...children) {
@@ -286,9 +285,8 @@ async function plan() {
     const body = wished();
     const found = await ask(`${wish.kind}?dry_run=1`, { body });
     if (JSON.stringify(body) !== JSON.stringify(wished())) return; // something else was chosen meanwhile
-    const { available_bytes: free, after_bytes: after } = found.memory;
     const rows = { Serves: `${found.engine} instead of ${found.incumbent}`, Starts: found.starts.join(", ") || "nothing",
-      Stops: found.stops.join(", ") || "nothing", How: words(found.strategy), Memory: `${bytes(free)} free now, ${bytes(after)} after` };
+      Stops: found.stops.join(", ") || "nothing", How: words(found.strategy) };
     if (found.shift_weights.length) rows.Shifted = `${found.shift_weights.join(" %, ")} % of the conversations before the switch, ${found.shift_seconds} s each`;
     if (found.phases.includes("baking")) rows.Watched = `for ${found.bake_seconds} s, and turned back if it misbehaves`;
     $("plan").replaceChildren(el("dl", { class: "plan" }, Object.entries(rows).map(([term, value]) => [el("dt", {}, term), el("dd", {}, value)])));

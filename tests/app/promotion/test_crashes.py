@@ -75,23 +75,6 @@ def test_killed_at_any_commit_or_effect_it_goes_back_or_forward(
     assert ends == {("back", OperationPhase.FAILED), ("forward", OperationPhase.SUCCEEDED)}
 
 
-@ROOM
-@pytest.mark.parametrize("count", [1, 3])
-def test_whichever_effect_fails_the_old_set_serves_again(folder: Path, room: int, count: int) -> None:
-    """Up to the last watch; from then on it only goes forward."""
-    for number in range(100):
-        gateway = up(folder / f"{number}.sqlite", room, True, count)
-        old, _ = change(gateway)
-        gateway.world.trouble = ["ok"] * number + ["fail"]
-        assert gateway.run()
-        if last(gateway) == OperationPhase.SUCCEEDED:
-            break
-        assert gateway.live == old
-        gateway.check_all_is_well()
-        gateway.registry.close()
-    assert number > 10 * count
-
-
 def test_what_is_stuck_is_put_right_at_the_next_start(folder: Path) -> None:
     gateway = up(folder / "it.sqlite", 2, True)
     change(gateway)

@@ -117,8 +117,6 @@ async def test_a_dry_run_tells_the_plan_and_changes_nothing(running: Stage) -> N
     status, plan = await running.wish("large", report, "?dry_run=1")
     assert status == 200 and plan["dry_run"]
     assert (plan["starts"], plan["stops"], plan["strategy"]) == (["large"], ["small"], "blue_green")
-    memory = plan["memory"]
-    assert memory["after_bytes"] == memory["available_bytes"] - memory["needed_bytes"]
     assert await running.get("/admin/audit") == before
     assert (await running.get("/admin/operations"))["operations"] == []
 

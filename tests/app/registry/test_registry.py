@@ -130,7 +130,7 @@ def test_a_model_has_one_unfinished_operation_and_a_key_one_request(registry: Re
     with pytest.raises(KeyReused):
         registry.begin(replace(OPERATION, id="op2", request="another"), ENTRY)
     registry.begin(replace(second, model="bertha"), ENTRY)
-    done = replace(OPERATION, phase="succeeded", done=True, result="{}")
+    done = replace(OPERATION, phase="succeeded", done=True)
     registry.advance(done, [], ENTRY)
     assert registry.begin(replace(OPERATION, id="op3"), ENTRY) == done
     with pytest.raises(UnknownRow, match="op1"):

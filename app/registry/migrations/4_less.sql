@@ -1,0 +1,2 @@
+ALTER TABLE operation DROP COLUMN result;
+ALTER TABLE operation DROP COLUMN error;
