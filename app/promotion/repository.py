@@ -130,11 +130,8 @@ def begin(
     actor: str,
     key: str | None = None,
     request: str | None = None,
-) -> OperationRow:
-    """Add a queued operation; or return the one that the same idempotency key and request began before.
-
-    Raises KeyReused, OperationUnderWay: nothing was written.
-    """
+) -> None:
+    """Add a queued operation. Raises Conflict: nothing was written."""
     operation = OperationRow(
         id=plan.operation,
         kind=plan.kind,
@@ -153,7 +150,7 @@ def begin(
         operation=plan.operation,
         detail={"plan": encode(plan)},
     )
-    return registry.begin(operation, entry)
+    registry.begin(operation, entry)
 
 
 def commit(

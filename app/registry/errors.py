@@ -42,10 +42,6 @@ class OperationUnderWay(Conflict):
         self.operation = operation
 
 
-class KeyReused(Conflict):
-    """The idempotency key was used for a different request."""
-
-
 class ChainBroken(RegistryError):
     """The event table was altered; `seq` is the first bad event."""
 

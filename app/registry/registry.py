@@ -15,8 +15,6 @@ from app.registry import chain
 from app.registry.errors import (
     Conflict,
     GenerationMoved,
-    KeyReused,
-    OperationUnderWay,
     StorageFailed,
     UnknownRow,
 )
@@ -147,23 +145,11 @@ class Registry(RegistryReader):
             self._move(moves, entry)
             self._note(entry)
 
-    def begin(self, operation: OperationRow, entry: AuditEntry) -> OperationRow:
-        """Add an operation; or return the one that the same key and request began before.
-
-        Raises KeyReused: the key came with another request; OperationUnderWay: the model has an unfinished one.
-        """
+    def begin(self, operation: OperationRow, entry: AuditEntry) -> None:
+        """Add an operation. Raises Conflict: its key has begun another one, or the model has an unfinished one."""
         with self._transaction():
-            if operation.key is not None and (known := self.operation_of_key(operation.key)):
-                if known.request != operation.request:
-                    raise KeyReused(
-                        f"the idempotency key {operation.key:.64} belongs to another request; take a new one"
-                    )
-                return known
-            if other := self.unfinished(operation.model):
-                raise OperationUnderWay(operation.model, other.id)
             self._insert("operation", {**asdict(operation), "done": int(operation.done)})
             self._note(entry)
-        return operation
 
     def advance(self, operation: OperationRow, moves: Iterable[AliasMove], entry: AuditEntry) -> None:
         """Write an operation's next state and the aliases that move with it, in one transaction.
