@@ -177,9 +177,8 @@ def _admin(
 
 def _replace_keys(public: AccessControl, admin: AccessControl, config: Config, rings: Rings) -> None:
     """Give both listeners their keys; one without keys answers to this machine only."""
-    origins = frozenset(origin.encode() for origin in config.gateway.cors_origins)
-    local, shared = LocalAccess(config.gateway.hosts), LocalAccess(config.gateway.hosts, origins)
-    public.replace(rings.public, shared if config.listen.is_loopback and not rings.public else None, origins)
+    local = LocalAccess(config.gateway.hosts)
+    public.replace(rings.public, local if config.listen.is_loopback and not rings.public else None)
     admin.replace(rings.admin, local if config.admin.is_loopback else None)
 
 

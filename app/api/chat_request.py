@@ -145,14 +145,10 @@ class StreamOptions(Part):
 
 
 class ThinkingSwitch(Part):
-    """Anthropic's switch, which some OpenAI clients send as well.
-
-    `budget_ms` is ours: milliseconds from the request's last byte until the answer must begin.
-    """
+    """Anthropic's switch, which some OpenAI clients send as well."""
 
     type: Literal["enabled", "disabled"]
     budget_tokens: ThinkingBudget | None = None
-    budget_ms: Annotated[int, Field(ge=1)] | None = None
 
 
 def _shown(message: Message) -> list[ImagePart | AudioPart]:
@@ -250,11 +246,6 @@ class ChatRequest(Part):
         else:
             return default
         return (default or None) if on else 0  # on keeps a budget that the model is configured with
-
-    def thinking_ms_or(self, default: int | None) -> int | None:
-        """Milliseconds until the answer must begin; the model's default if absent."""
-        asked = None if self.thinking is None else self.thinking.budget_ms
-        return default if asked is None else asked
 
 
 def _choice(request: ChatRequest) -> ToolPolicy:

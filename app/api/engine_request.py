@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from app.api.chat_request import ChatRequest, joined
+from app.api.chat_request import ChatRequest
 from app.api.tool_choice import is_guided, tool_fields
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.meter import ThoughtMeter
@@ -42,12 +42,6 @@ _AS_THEY_ARE: Mapping[Dialect, frozenset[str]] = {
     name: (COMMON_FIELDS | spec.fields) - _OF_TOOLS for name, spec in DIALECTS.items()
 }
 """A chat's fields that an engine is sent unchanged."""
-NO_TOOLS_HINT = "No tools can be used here. Answer in words."
-SOME_TOOLS_HINT = (
-    "Only the tools that are listed can be called, and only in the form that was given. "
-    "If none of them fits, answer in words."
-)
-"""The hint for a model whose reply was nothing but calls that the gateway could not pass on."""
 
 _MESSAGE_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"})
 
@@ -154,15 +148,6 @@ def stream_policy(request: ChatRequest, engine: AskedEngine, id_prefix: str) -> 
 def wants_json(form: Mapping[str, Any] | None) -> bool:
     """Whether a reply of this form is JSON: a JSON object is then the answer, not a tool call."""
     return form is not None and form.get("type") not in (None, "text")
-
-
-def with_system_line(body: dict[str, Any], line: str) -> dict[str, Any]:
-    """A chat's body with one more line in its system message, which templates want to be one and the first."""
-    first, *others = body["messages"]
-    if first["role"] in ("system", "developer"):
-        said = joined(first.get("content") or "")
-        return {**body, "messages": [{**first, "content": f"{said}\n\n{line}"}, *others]}
-    return {**body, "messages": [{"role": "system", "content": line}, first, *others]}
 
 
 def _declared(request: ChatRequest) -> Tools:

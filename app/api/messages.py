@@ -125,7 +125,6 @@ class Messages(OverChat):
     id_prefix = "msg_"
     request = MessagesRequest
     encoder, collector = MessagesEncoder, MessagesCollector
-    keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
         return MessagesRequest.parsed(raw, max_messages)

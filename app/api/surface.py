@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from app.api.chat_request import ChatRequest, check_chat, ignored_fields
-from app.api.engine_request import AskedEngine, stream_policy, upstream_body, with_system_line
+from app.api.engine_request import AskedEngine, stream_policy, upstream_body
 from app.api.reading import Part, checked, json_object, present
 from app.api.unserved import UNSERVED, refuse_unserved
 from app.stream.encode import EventEncoder, MessageCollector, ReplyHead, StreamEncoder
@@ -20,8 +20,6 @@ from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Event, Usage
 
-COMMENT = b": keep-alive\n\n"
-"""A sign of life that no reader of events sees (HTML Living Standard, 9.2.6)."""
 _MAX_SEED = 2**63 - 1
 """Engines read 64 bits with a sign."""
 
@@ -94,7 +92,7 @@ class Collector(Protocol):
 
 
 class Surface:
-    """One API. `engine_path` is where its requests go on an engine, `keepalive` a stream's sign of life.
+    """One API. `engine_path` is where its requests go on an engine.
 
     encoder: of a reply for a caller who streams. collector: for one who wants it whole.
     """
@@ -102,7 +100,6 @@ class Surface:
     path: str
     engine_path: str
     id_prefix: str
-    keepalive: bytes = COMMENT
     request: type[BaseModel]
     encoder: Callable[[ReplyHead], EventEncoder]
     collector: Callable[[ReplyHead], Collector]
@@ -123,10 +120,6 @@ class Surface:
         """The JSON for the engine."""
         raise NotImplementedError
 
-    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
-        """The request with a line more for the model; None: there is no place for one."""
-        return None
-
 
 class OverChat(Surface):
     """A surface whose requests become chat completions at the engine."""
@@ -143,10 +136,6 @@ class OverChat(Surface):
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
         return upstream_body(asked.chat, asked.body, engine)
-
-    def hinted(self, asked: ParsedRequest, hint: str) -> ParsedRequest | None:
-        """The line is a system's."""
-        return replace(asked, body=with_system_line(asked.body, hint))
 
 
 class ChatCompletions(OverChat):

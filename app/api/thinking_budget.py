@@ -1,8 +1,8 @@
-"""The limits of one thought, and when the gateway ends it. Pure.
+"""The limit of one thought, and when the gateway ends it. Pure.
 
 An engine that supports a budget is sent it, and the gateway counts the thought's tokens as well, because some builds ignore
-the budget (vLLM #43708, #39573, #54906). For any other engine the gateway enforces the budget; it always enforces a time
-limit. How it ends a running thought depends on what the engine's probe found:
+the budget (vLLM #43708, #39573, #54906). For any other engine the gateway enforces the budget. How it ends a running
+thought depends on what the engine's probe found:
 
     control   a separate request tells the engine to end the thought; the stream continues
     restart   the reply is aborted, and a second request continues from the same tokens of the prompt and
@@ -24,19 +24,16 @@ SLACK = 16
 """Tokens over its budget that an engine may take: the template's newline, the rest of a character, a step of several tokens."""
 
 Means = Literal["control", "restart"]
-Why = Literal["tokens", "time", "overrun"]
-"""tokens: the budget, enforced here. time: the time limit. overrun: the engine exceeded its own budget."""
+Why = Literal["tokens", "overrun"]
+"""tokens: the budget, enforced here. overrun: the engine exceeded its own budget."""
 
 
 class ThoughtLimit(msgspec.Struct, frozen=True):
-    """The limits of a thought. seconds: from the last byte of the request.
-
-    kept: the engine was sent the budget, and exceeds it beyond `tokens`. means: how the gateway ends the thought; None: it
-    can only count.
+    """The limit of a thought. kept: the engine was sent the budget, and exceeds it beyond `tokens`. means: how the gateway
+    ends the thought; None: it can only count.
     """
 
-    tokens: int | None
-    seconds: float | None
+    tokens: int
     kept: bool
     means: Means | None
 
@@ -55,18 +52,16 @@ class ThoughtPlan(msgspec.Struct, frozen=True):
     metered: bool = False
 
 
-def thought_plan(thinking: Thinking, milliseconds: int | None, abilities: Abilities) -> ThoughtPlan:
+def thought_plan(thinking: Thinking, abilities: Abilities) -> ThoughtPlan:
     """The plan of a request, with this engine."""
     if thinking == 0:
         return ThoughtPlan(0)
     closer = abilities.closer if abilities.reasoning_field is None else None
-    if thinking is None and milliseconds is None:
+    if thinking is None:
         return ThoughtPlan(None, None, closer, metered=closer is not None)
     means: Means | None = "control" if abilities.ends_thoughts else "restart" if abilities.closing else None
     kept = abilities.budgets is not False
-    tokens = thinking + SLACK if kept and thinking is not None else thinking
-    seconds = None if milliseconds is None else milliseconds / 1000
-    limit = ThoughtLimit(tokens, seconds, kept, means)
+    limit = ThoughtLimit(thinking + SLACK if kept else thinking, kept, means)
     return ThoughtPlan(thinking if kept else None, limit, closer, metered=True)
 
 
@@ -79,10 +74,6 @@ class ThoughtWatch:
         self.due: Why | None = None
         self.over = False
 
-    def time_is_up(self) -> None:
-        """The time limit has passed."""
-        self.due = self.due or "time"
-
     def look(self, events: Sequence[Event], pipeline: Pipeline) -> bool:
         """Whether these events exceed the limit, so that the thought has to be ended now, and can be."""
         if any(type(event) is not Thought and type(event) is not Usage for event in events):
@@ -91,7 +82,7 @@ class ThoughtWatch:
             return False
         meter, limit = self.meter, self.limit
         meter.pieces = pipeline.tokens
-        if limit.tokens is not None and meter.count >= limit.tokens:
+        if meter.count >= limit.tokens:
             self.due = self.due or ("overrun" if limit.kept else "tokens")
             if self.due == "tokens":  # a step may make more than were left
                 del meter.tokens[limit.tokens :]

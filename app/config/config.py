@@ -88,7 +88,6 @@ class Address(ConfigSection):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-_ORIGIN = r"^https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?$"
 """As a browser writes one: in lower case, without a path."""
 
 
@@ -110,9 +109,6 @@ class GatewayConfig(ConfigSection):
     max_connections: int = Field(default=1024, ge=1, le=1_000_000)
     hosts: Annotated[
         tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=253)], ...], FromList
-    ] = ()
-    cors_origins: Annotated[
-        tuple[Annotated[str, Field(pattern=_ORIGIN, max_length=270)], ...], FromList, Field(max_length=64)
     ] = ()
 
 
@@ -156,13 +152,11 @@ class ModelConfig(ConfigSection):
     baseline: str | None = None
     kind: Kind = "chat"
     thinking: Literal["off", "on"] | Annotated[int, Field(ge=0)] = "off"
-    thinking_ms: int | None = Field(default=None, ge=1, le=86_400_000)
     reasoning: Literal["strip", "separate", "inline"] = "strip"
     timeouts: Timeouts = Timeouts()
     concurrency: int = Field(default=8, ge=1)
     queue: int = Field(default=32, ge=0)
     max_tokens: int = Field(default=1024, ge=1, le=MAX_INT)
-    keepalive: float = Field(default=0.0, ge=0, le=86_400)
     thought_guard: Literal["auto"] | Annotated[int, Field(ge=0, le=1 << 20)] = "auto"
     unasked_calls: UnaskedCalls = "strip"
     when_nothing_is_left: str = Field(default="", max_length=1000)

@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.access.keys import KeyRing
 from app.errors.render import error_response
 from app.errors.tree import MannersError
-from app.http.cors import answer_preflight, share
 from app.http.hosts import LocalAccess, check_content_coding, check_media_type
 from app.proxy.turns import FairScheduler
 
@@ -30,8 +29,7 @@ class AccessControl:
     Anthropic's clients send it. count: called with the code of each refusal.
 
     `replace` sets other keys from the next request on. With `local` only programs on this machine are served, and no
-    website (app.http.hosts); without keys, a POST must then declare its body as JSON. Pages of the `origins` may read the
-    replies (app.http.cors). The scope's state gets the key's name as `caller`; None if no keys are configured.
+    website (app.http.hosts); without keys, a POST must then declare its body as JSON. The scope's state gets the key's name as `caller`; None if no keys are configured.
     """
 
     def __init__(
@@ -54,14 +52,11 @@ class AccessControl:
         self._local: LocalAccess | None = None
         self._turned_away = turned_away
         self._count = count
-        self._origins: frozenset[bytes] = frozenset()
         self._turns = FairScheduler()
 
-    def replace(
-        self, keys: KeyRing, local: LocalAccess | None, origins: frozenset[bytes] = frozenset()
-    ) -> None:
+    def replace(self, keys: KeyRing, local: LocalAccess | None) -> None:
         """Use these keys from the next request on."""
-        self._keys, self._local, self._origins = keys, local, origins
+        self._keys, self._local = keys, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -69,11 +64,6 @@ class AccessControl:
         request_id = asked.decode() if _REQUEST_ID.fullmatch(asked) else f"{random.getrandbits(128):032x}"
         state: dict[str, Any] = {"request_id": request_id, "headers": headers}
         scope["state"] = state
-        if self._origins and (origin := headers.get(b"origin", b"")) in self._origins:
-            if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
-                await self._turns.turn()
-                return await answer_preflight(headers, send)
-            share(send, origin)
         try:
             state["caller"] = self._check(scope["method"], scope["path"], headers)
         except MannersError as error:

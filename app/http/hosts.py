@@ -27,14 +27,10 @@ def host_name(host: bytes) -> str | None:
 
 
 class LocalAccess:
-    """`hosts`: names by which the listener is reached besides `localhost` and loopback addresses.
+    """`hosts`: names by which the listener is reached besides `localhost` and loopback addresses."""
 
-    `origins`: sites whose pages may send requests all the same, as the operator says.
-    """
-
-    def __init__(self, hosts: Iterable[str] = (), origins: frozenset[bytes] = frozenset()) -> None:
+    def __init__(self, hosts: Iterable[str] = ()) -> None:
         self._hosts = frozenset(host.lower() for host in hosts)
-        self._origins = origins
 
     def check(self, headers: Mapping[bytes, bytes], *, may_follow_links: bool = False) -> None:
         """Raises Forbidden for a `Host` that is not of this machine, or a request that a website has made.
@@ -49,8 +45,6 @@ class LocalAccess:
                 "use one of them, or list the name in gateway.hosts",
                 "host_not_allowed",
             )
-        if origin in self._origins:
-            return
         links = may_follow_links and headers.get(b"sec-fetch-mode") == b"navigate"
         if not (origin is None or self._is_own(origin, host)) or (
             headers.get(b"sec-fetch-site") not in _NEAR and not links

@@ -55,10 +55,6 @@ class RequestAccounting:
         if context.was_tried:
             breaches = context.audit.breaches()
             facts |= self._reply(context, model, breaches)
-            if context.hinted is not None:
-                answered = context.error is None and context.engine == context.hinted
-                result = "heard" if answered else "failed"
-                self._metrics.count("manners_retries_total", model, context.hinted, result)
             reply = _reply_outcome(context, outcome, breaches)
             self._record(context, model, reply, context.attribution)
             if self._observer is not None:
@@ -144,7 +140,6 @@ class RequestAccounting:
             "stripped": sorted(stripped),
             "breaches": sorted(breaches),
             "thought_cut": context.cut,
-            "asked_again": context.hinted is not None,
         }
 
 

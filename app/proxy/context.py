@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -19,8 +18,6 @@ from app.access.accounts import ANONYMOUS, MOST, Account, Admission, estimate
 from app.access.clock import unix_now
 from app.api.embeddings import Embeddings
 from app.api.engine_request import (
-    NO_TOOLS_HINT,
-    SOME_TOOLS_HINT,
     AskedEngine,
     answer_body,
     is_forced,
@@ -32,7 +29,7 @@ from app.api.tool_choice import ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import ModelConfig
 from app.engines.backend import FaultAttribution, Route
 from app.engines.heard import for_model
-from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, KeyLimited, MannersError
+from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, MannersError
 from app.proxy.deadlines import ClientGone
 from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
@@ -123,7 +120,6 @@ class RequestContext:
     model: ModelConfig
     start: float  # when the request's last byte had come
     budget: ReplyBudget
-    _reserve: Callable[[float], None]  # as much as one reply may take, once more; of a metered request
     # Set by `try_engine`: of the engine that was asked last.
     route: Route
     head: ReplyHead
@@ -154,9 +150,7 @@ class RequestContext:
     engine = NO_ENGINE  # that was asked last
     ignored: Sequence[str] = ()  # of the request's fields, by the engine's dialect
     was_tried = False  # there are facts of a reply
-    opened = False  # the gateway has sent the status line
-    begun = False  # some of the reply has gone out: no other engine may answer
-    hinted: str | None = None  # the engine that was asked once more, with a hint
+    begun = False  # the status line has gone out: no other engine may answer
     next_route: Callable[[], Route | None] = staticmethod(
         lambda: None
     )  # to another engine, while one may answer
@@ -226,8 +220,7 @@ class RequestContext:
         if self.admission is not None and self.account.limits is not UNLIMITED:
             self.is_metered, context = True, room(chat.model)
             reply = 0 if isinstance(self.surface, Embeddings) else min(chat.most or context, context)
-            self._reserve = partial(self.admission.reserve, body_bytes, reply * self.parsed.count)
-            self._reserve(unix_now())
+            self.admission.reserve(body_bytes, reply * self.parsed.count, unix_now())
 
     def delivered(self, made: int) -> None:
         """The reply's last byte has gone out, after so many tokens; free the key's slots before the caller's next request."""
@@ -282,7 +275,7 @@ class RequestContext:
             abilities = other_means(abilities)
         thinking = thinking_for(chat, model.default_thinking, route.dialect, abilities)
         if isinstance(surface, OverChat):
-            plan = thought_plan(thinking, chat.thinking_ms_or(model.thinking_ms), abilities)
+            plan = thought_plan(thinking, abilities)
         else:
             plan = ThoughtPlan(thinking)
         reply_id = f"{random.getrandbits(128):032x}"  # an id, no secret: no system call
@@ -305,7 +298,6 @@ class RequestContext:
             self.is_metered,
         )
         self.limit, self._closer, self._id_prefix = plan.limit, plan.closer, reply_id[:12]
-        self._engine_parsed = parsed
         self.body = surface.engine_body(parsed, self._asked)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut, self.clocked_tokens = [], None, None, None
@@ -327,28 +319,12 @@ class RequestContext:
         one.choice, one.parsed, one.admission = index, self.parsed.choice(index), None
         one.trace = self.trace.branch(index)
         one._id_prefix = f"{self._id_prefix}{index}"
-        one._engine_parsed, one.body = one.parsed, self.surface.engine_body(one.parsed, self._asked)
+        one.body = self.surface.engine_body(one.parsed, self._asked)
         start = time.perf_counter() - self.queued  # its thought's time begins now
         one.clocks, one.audit = Clocks(start), ReplyAudit(self._asked.thinking != 0)
         one.calls, one.made = [], 0
         one.queued = time.perf_counter() - self.start
         return one
-
-    def hinted_body(self) -> bytes | None:
-        """The request with a hint, once; None: it had one, or its form has no place for it."""
-        if self.hinted is not None:
-            return None
-        hint = NO_TOOLS_HINT if self.policy.tools is None else SOME_TOOLS_HINT
-        parsed = self.surface.hinted(self._engine_parsed, hint)
-        if parsed is None:
-            return None
-        if self.is_metered:  # the first reply has cost as much as this one may
-            try:
-                self._reserve(unix_now())
-            except KeyLimited:
-                return None
-        self.hinted, self._engine_parsed = self.engine, parsed
-        return self.surface.engine_body(parsed, self._asked)
 
     def when_nothing_is_left(self) -> str:
         """The sentence in place of a reply that was filtered to nothing.
@@ -360,8 +336,7 @@ class RequestContext:
 
     def answer_body(self, meter: ThoughtMeter) -> bytes:
         """The request that makes the engine answer after a thought that was ended."""
-        parsed = self._engine_parsed
-        return answer_body(parsed.chat, parsed.body, self._asked, meter)
+        return answer_body(self.parsed.chat, self.parsed.body, self._asked, meter)
 
     def headers(self) -> Headers:
         """The headers of every reply."""

@@ -203,7 +203,6 @@ class ProxyHandler:
             while True:
                 context.try_engine(route)
                 deadlines.patience = route.patience
-                writer.keep_alive()
                 route.backend.streams.add(deadlines)  # tokens of this reply show that the engine lives
                 try:
                     await self._ask_one(context, deadlines, writer)
@@ -290,7 +289,7 @@ class ProxyHandler:
         """Send the error: as a status while nothing has gone out, else in the stream."""
         context.error = error
         self._log_bug(context, error)
-        if writer is None or not context.opened:
+        if writer is None or not context.begun:
             own = context.headers()
             await error_response(error, own, context.surface.path)({"type": "http"}, None, send)
         else:

@@ -61,7 +61,6 @@ def _gather(context: RequestContext, tried: Sequence[RequestContext]) -> None:
     context.audit = ReplyAudit(False, [one.audit for one in tried])
     context.calls = [source for one in tried for source in one.calls]
     context.made += sum(one.made if one.usage is None else Counts.of(one.usage).made for one in tried)
-    context.hinted = next((one.hinted for one in tried if one.hinted), context.hinted)
     context.cut = next((one.cut for one in tried if one.cut), None)
     context.broken = next((one.broken for one in tried if one.broken is not None), None)
     context.filtered = next((one.filtered for one in tried if one.filtered is not None), None)

@@ -6,7 +6,6 @@ more. These are uvicorn's private parts: pyproject.toml bounds its version, and 
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
@@ -56,9 +55,6 @@ class ReplyWriter:
         """Wait until the caller has everything."""
         raise NotImplementedError
 
-    def keep_alive(self) -> None:
-        """An engine is asked: break the silence from now on, where the model wants it."""
-
     async def fail(self, error: MannersError, send: Send) -> None:
         """Send the error to the caller, after the part of the reply that the caller already has."""
 
@@ -71,24 +67,18 @@ class StreamWriter(ReplyWriter):
 
     The status line waits until there is something to show, and goes out with it in one write: each wakes the peer. `send`
     is our server's (`app.http.connection`).
-
-    Where the model asks for it (`keep_alive`), a comment goes out after so many seconds of silence: proxies and clients cut
-    a silent connection, and a long prefill or a hidden thought is silent. The first one sends the status line, so a later
-    fault can only go into the stream; another engine may still answer. One timer costs nothing per chunk.
     """
 
     _encoder: EventEncoder
     _reply: EngineReply | None = None
     _catching_up: asyncio.Task[None] | None = None  # waits until the caller has read what was written
     _end = b""  # of the reply, which waits for that
-    _timer: asyncio.TimerHandle | None = None
 
     def __init__(self, context: RequestContext, deadlines: Deadlines, batch: IOBatch, send: Send) -> None:
         self._context = context
         self._deadlines = deadlines
         self._batch = batch
         self._cycle: Any = send.__self__  # type: ignore[attr-defined]
-        self._last = context.start  # when the caller last got something that the clocks did not see
 
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         if anew:
@@ -105,10 +95,7 @@ class StreamWriter(ReplyWriter):
         body = self._encoder.feed(events)
         if not body and not is_last:
             return False
-        if self._timer is not None:
-            self._last = time.perf_counter()
         self._write(body, is_last)
-        self._context.begun = True
         return True
 
     async def deliver(self) -> None:
@@ -122,18 +109,17 @@ class StreamWriter(ReplyWriter):
                 await send({"type": "http.response.body", "body": body, "more_body": False})
 
     def close(self) -> None:
-        for pending in (self._timer, self._catching_up):
-            if pending is not None:
-                pending.cancel()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
 
     def _write(self, body: bytes, is_last: bool = False) -> None:
         cycle = self._cycle
         if cycle.disconnected:
             return
         data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-        if not self._context.opened:
+        if not self._context.begun:
             data = self._head() + data
-            self._context.opened = True
+            self._context.begun = True
         if cycle.flow.write_paused and self._catching_up is None:
             self._deadlines.full()
             if self._reply is not None:
@@ -156,8 +142,6 @@ class StreamWriter(ReplyWriter):
 
     def _complete(self) -> None:
         """The last bytes, and what uvicorn does after them."""
-        if self._timer is not None:
-            self._timer.cancel()
         cycle = self._cycle
         self._batch.flush()
         cycle.transport.write(self._end)
@@ -176,23 +160,6 @@ class StreamWriter(ReplyWriter):
                 self._reply.resume()
             if self._end and not self._cycle.disconnected:
                 self._complete()
-
-    def keep_alive(self) -> None:
-        if self._context.model.keepalive and self._timer is None:
-            self._encoder = self._context.surface.encoder(self._context.head)
-            self._look()
-
-    def _look(self) -> None:
-        """Send a comment if it is due, and look again when the next one may be."""
-        with route_errors_to(self._deadlines.fail):
-            now, context = time.perf_counter(), self._context
-            if self._catching_up is not None:  # there is something that the caller has not taken yet
-                self._last = now
-            due = max(self._last, context.clocks.shown) + context.model.keepalive
-            if now >= due:
-                self._write(context.surface.keepalive)
-                self._last, due = now, now + context.model.keepalive
-            self._timer = asyncio.get_running_loop().call_later(max(due - now, 0.001), self._look)
 
 
 class WholeWriter(ReplyWriter):
@@ -231,7 +198,7 @@ class WholeWriter(ReplyWriter):
         headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *context.headers()]
         self._deadlines.full()
         try:
-            context.begun = context.opened = True
+            context.begun = True
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": body})
         finally:

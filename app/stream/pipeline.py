@@ -46,8 +46,6 @@ class StreamPolicy(Struct, frozen=True):
 
 NO_TOOLS = Tools()
 
-LARGE_BYTES = 16 << 10
-"""More than this is not read in one go while others wait: the most expensive text takes 2 to 6 ms a KiB."""
 
 DELTA_SIZE = 32
 """What a delta counts beside its characters: Python keeps a short string in some 50 bytes."""
@@ -134,12 +132,6 @@ class Pipeline:
     def dropped(self) -> int:
         """Tool calls in the text of the reply so far that were taken out of it, sound or not."""
         return self._choice.holdback.dropped_raw
-
-    def is_large(self, data: bytes = b"") -> bool:
-        """Whether `feed` (or `close`) may be busy for long: with an event that is over now, or with what is read again."""
-        may_read_again = self._choice.parser.has_call or bool(self._choice.holdback.withheld)
-        is_long = self.size > LARGE_BYTES and may_read_again
-        return is_long or len(data) + self._decoder.held > LARGE_BYTES
 
     def feed(self, data: bytes) -> list[Event]:
         """Events that `data` makes certain."""

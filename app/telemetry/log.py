@@ -30,7 +30,7 @@ FIELDS = frozenset(
         "code", "seconds", "first_token", "first_content", "first_sentence", "completion_tokens",
         "prompt_tokens", "calls", "stripped", "breaches", "ignored_fields", "stream", "url", "state",
         "restarts", "last_error", "error", "path", "listener", "reason", "count", "queued",
-        "phase", "artefact", "where", "thought_cut", "asked_again", "operation", "effect", "task", "key",
+        "phase", "artefact", "where", "thought_cut", "operation", "effect", "task", "key",
         "cached_tokens", "operator", "changed",
     }
 )  # fmt: skip

@@ -55,7 +55,6 @@ OPENAI_API: Final = DialectSpec(
             "thinking budget 1",
             "thinking budget 8",
             "thinking budget 64",
-            "thinking time budget",
             "a thought, then a call",
             "a thought cut by max_tokens",
         ),

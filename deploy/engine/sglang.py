@@ -46,7 +46,7 @@ SGLANG: Final = DialectSpec(
     load=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
     work=("sglang:prompt_tokens_total", "sglang:generation_tokens_total"),
     gaps=dict.fromkeys(
-        ("thinking budget 1", "thinking budget 8", "thinking time budget"),
+        ("thinking budget 1", "thinking budget 8"),
         "SGLang's API takes no budget of thought, and does not name the tokens that an answer could go on from",
     ),
     reserved=("--host", "--port", "--served-model-name", "--api-key", "--model-path", "--model"),

@@ -87,11 +87,6 @@ class Usage(Struct, frozen=True):
 
     counts: dict[str, Any]
 
-    def after(self, before: "Usage") -> "Usage":
-        """With the tokens of a reply before this one, which was given up."""
-        names = ("prompt_tokens", "completion_tokens", "total_tokens")
-        return Usage({**self.counts, **{name: before.tokens(name) + self.tokens(name) for name in names}})
-
     def tokens(self, name: str) -> int:
         """The count called `name` (`prompt_tokens`, `completion_tokens`), or 0."""
         value = self.counts.get(name)

@@ -7,8 +7,8 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from app.conformance.checks import CANCEL, CHECKS, TOO_SOON
-from app.conformance.suite import NEVER_BEGAN, CheckOutcome, ConformanceSession, open_session, run, run_cancel
+from app.conformance.checks import CANCEL
+from app.conformance.suite import NEVER_BEGAN, CheckOutcome, ConformanceSession, open_session, run_cancel
 from app.conformance.suite import results as suite_results
 from tests.conformance import report
 from tests.conformance.engines import Engine
@@ -24,7 +24,7 @@ async def column(engine: Engine) -> AsyncIterator[Column]:
     """All rows of one engine."""
     async with open_session(engine.url, engine.kind.dialect) as it:
         print(f"\n{engine.kind.title} can do: {it.abilities}")
-        results = [_seen(engine, await _again(it, result)) async for result in suite_results(it)]
+        results = [await _again(it, result) async for result in suite_results(it)]
     async with httpx2.AsyncClient(timeout=None) as client:
         version = await version_of(client, engine.url, engine.kind.dialect)
     known = KNOWN.get(engine.kind.name, {})
@@ -38,33 +38,12 @@ async def column(engine: Engine) -> AsyncIterator[Column]:
     yield kept
 
 
-TIMED, TRIES = "thinking time budget", 10
-"""On a busy machine the short thought may be over before a gateway can end it: this row is asked again."""
-
-
 async def _again(it: ConformanceSession, result: CheckOutcome) -> CheckOutcome:
-    """The result; of a timed row that went wrong, a later one; of an engine that did not begin at all, a second one."""
+    """The result; of an engine that did not begin at all, a second one."""
     if result.name == CANCEL and result.why.startswith(NEVER_BEGAN):
         print(result.why)
         return await run_cancel(it)
-    for _ in range(TRIES if result.name == TIMED else 0):
-        if result.right:
-            break
-        result = await run(it, next(row for row in CHECKS if row.name == TIMED))
     return result
-
-
-def _seen(engine: Engine, result: CheckOutcome) -> CheckOutcome:
-    """The result; the document's, where each thought was over too soon: then there was nothing to see.
-
-    A thought of annie-nano has some twenty tokens, and vLLM joins tokens that nobody has fetched yet. That a gateway
-    ends a thought in time is tested in tests/app/proxy, on a clock of the test's.
-    """
-    kept = report.load().get(engine.kind.name)
-    if kept is None or result.name != TIMED or not result.why.startswith(TOO_SOON):
-        return result
-    print(f"{TIMED}: each thought was over too soon, so this row was not seen here")
-    return kept.of(TIMED) or result
 
 
 @pytest.mark.parametrize("name", report.CHECK_NAMES)

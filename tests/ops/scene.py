@@ -23,7 +23,7 @@ ASKED: tuple[dict[str, Any], ...] = (
     {"content": "What is the capital of France?"},
     {"content": "What did Priya say about the trip?", "tools": TOOLS},
     {"content": "Good morning, Annie!", "stream": False},
-    {"content": "What is the capital of Japan?", "thinking": {"type": "enabled", "budget_ms": 1}},
+    {"content": "What is the capital of Japan?"},
     {"content": "Tell me about the sea.", "max_tokens": 48},
     {"content": "Hello!", "model": "hasty"},
 )

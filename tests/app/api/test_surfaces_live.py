@@ -126,7 +126,7 @@ EVERYDAY = ("What day is it today?", "What time is it?", "What's the date tomorr
 async def test_an_everyday_question_without_tools_is_never_answered_with_a_call(
     clients: dict[Chat, Any], stream: bool
 ) -> None:
-    """In words, or with an honest error: a model that only wants to call has nothing to say, even with a hint."""
+    """In words, or with an honest error: a model that only wants to call has nothing to say."""
     for question in EVERYDAY:
         try:
             said = await CHAT.ask(clients[CHAT], stream, **CHAT.turn(question), temperature=0)

@@ -35,7 +35,6 @@ pytestmark = pytest.mark.asyncio
 
 PROMPT, CLOSING = [11, 12, 13], [198, 2043, 281]
 BUDGET: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": 3}}
-HURRY: dict[str, Any] = {"thinking": {"type": "enabled", "budget_ms": 30}}
 USAGE: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -156,15 +155,6 @@ async def test_a_thought_that_keeps_its_budget_costs_no_second_request(tmp_path:
         assert (await home.booked())["thought_cut"] is None
 
 
-@pytest.mark.parametrize("stream", [True, False])
-async def test_an_answer_that_is_due_begins(tmp_path: Path, stream: bool) -> None:
-    async with raw_vllm(tmp_path) as home:
-        home.engine.play(*head(), piece("hm ", 1), Hang())
-        home.engine.play(*answered("It is 42."))
-        assert (await home.ask(stream=stream, **HURRY)).text == "It is 42."
-        assert (await home.booked())["thought_cut"] == "time"
-
-
 @pytest.mark.parametrize("end", [(Head(), CloseNow()), (Head(), Reset()), status(500)])
 async def test_an_engine_that_dies_over_the_answer_gives_an_error_and_no_false_finish(
     tmp_path: Path, end: tuple[Step, ...]
@@ -192,26 +182,6 @@ def counted(said: str, number: int) -> Say:
     return Say(chunk({"reasoning_content": said}, timings={"predicted_n": number}))
 
 
-async def test_a_llama_server_is_told_to_end_a_thought_whose_answer_is_due(tmp_path: Path) -> None:
-    told = asyncio.Event()
-    async with llama(tmp_path) as home:
-        ending = (Say(chunk({"content": "It is 42."})), Say(finish()), Say(usage(9)), Say(DONE))
-        home.engine.play(Head(), Say(role()), counted("hm ", 1), Until(told), *ending)
-
-        async def obey() -> None:
-            await home.engine.request(2)
-            told.set()
-
-        obeying = asyncio.create_task(obey())
-        assert (await home.ask(stream=True, **HURRY)).text == "It is 42."
-        await obeying
-        first, second = home.engine.requests
-        assert first.body["reasoning_control"] is True and first.body["timings_per_token"] is True
-        assert second.path == "/v1/chat/completions/control"
-        assert second.body == {"id": "c-1", "action": "reasoning_end"}
-        assert (await home.booked())["thought_cut"] == "time"
-
-
 async def test_an_engine_that_breaks_its_own_budget_is_counted_and_told_to_stop(tmp_path: Path) -> None:
     async with llama(tmp_path) as home:
         thought, told = [counted("hm ", n) for n in range(1, 40)], asyncio.Event()
@@ -222,7 +192,10 @@ async def test_an_engine_that_breaks_its_own_budget_is_counted_and_told_to_stop(
         told.set()
         assert (await asking).text == "42."
         assert home.engine.requests[0].body["reasoning_budget_tokens"] == 3
-        assert home.engine.requests[1].path == "/v1/chat/completions/control"
+        first, second = home.engine.requests
+        assert first.body["reasoning_control"] is True and first.body["timings_per_token"] is True
+        assert second.path == "/v1/chat/completions/control"
+        assert second.body == {"id": "c-1", "action": "reasoning_end"}
         assert (await home.metrics())("manners_thinking_cut_total", reason="overrun") == 1
 
 

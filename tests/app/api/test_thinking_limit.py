@@ -19,24 +19,18 @@ UNKNOWN = Abilities()
 
 
 @pytest.mark.parametrize(
-    "thinking, milliseconds, abilities, limit",
+    "thinking, abilities, limit",
     [
-        (0, None, RAW, None),
-        (0, 500, RAW, None),
-        (None, None, RAW, None),
-        (8, None, RAW, ThoughtLimit(8, None, False, "restart")),
-        (8, None, KEEPS, ThoughtLimit(8 + SLACK, None, True, "restart")),
-        (8, None, LLAMA, ThoughtLimit(8 + SLACK, None, True, "control")),
-        (8, None, UNKNOWN, ThoughtLimit(8 + SLACK, None, True, None)),
-        (None, 500, RAW, ThoughtLimit(None, 0.5, False, "restart")),
-        (None, 500, LLAMA, ThoughtLimit(None, 0.5, True, "control")),
-        (8, 500, RAW, ThoughtLimit(8, 0.5, False, "restart")),
+        (0, RAW, None),
+        (None, RAW, None),
+        (8, RAW, ThoughtLimit(8, False, "restart")),
+        (8, KEEPS, ThoughtLimit(8 + SLACK, True, "restart")),
+        (8, LLAMA, ThoughtLimit(8 + SLACK, True, "control")),
+        (8, UNKNOWN, ThoughtLimit(8 + SLACK, True, None)),
     ],
 )
-def test_the_limit_of_a_thought(
-    thinking: Thinking, milliseconds: int | None, abilities: Abilities, limit: ThoughtLimit | None
-) -> None:
-    assert thought_plan(thinking, milliseconds, abilities).limit == limit
+def test_the_limit_of_a_thought(thinking: Thinking, abilities: Abilities, limit: ThoughtLimit | None) -> None:
+    assert thought_plan(thinking, abilities).limit == limit
 
 
 def piece(said: str = "hm ", ids: tuple[int, ...] | None = (5,), **more: Any) -> bytes:
@@ -61,7 +55,7 @@ def feed(watch: ThoughtWatch, pipeline: Pipeline, data: bytes) -> bool:
 
 
 def test_a_thought_ends_at_its_last_token_even_inside_one_read() -> None:
-    watch, pipeline = watched(ThoughtLimit(3, None, False, "restart"))
+    watch, pipeline = watched(ThoughtLimit(3, False, "restart"))
     assert not feed(watch, pipeline, ROLE + piece() * 2)
     assert feed(watch, pipeline, piece() * 5 + piece("</think>") + piece("Hello."))
     assert watch.due == "tokens"
@@ -69,6 +63,6 @@ def test_a_thought_ends_at_its_last_token_even_inside_one_read() -> None:
 
 def test_a_thought_is_not_ended_inside_a_call() -> None:
     tools = Tools([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])
-    watch, pipeline = watched(ThoughtLimit(2, None, False, "restart"), tools)
+    watch, pipeline = watched(ThoughtLimit(2, False, "restart"), tools)
     assert not feed(watch, pipeline, ROLE + piece("I call <tool_call>\n") + piece('{"name":') * 4)
     assert watch.due == "tokens" and not watch.over

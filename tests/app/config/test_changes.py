@@ -31,7 +31,6 @@ def found(new: Config) -> tuple[list[str], list[str]]:
 CHANGES: dict[str, tuple[dict[str, Any], list[str], bool]] = {
     "a limit of the gateway": ({"gateway": {"state": "state", "max_messages": 3}}, ["gateway.max_messages"], False),
     "names of hosts": ({"gateway": {"state": "state", "hosts": ["a"]}}, ["gateway.hosts"], False),
-    "sites that may read replies": ({"gateway": {"state": "state", "cors_origins": ["https://a.example"]}}, ["gateway.cors_origins"], False),
     "an address": ({"gateway": {"state": "state", "listen": "127.0.0.1:1"}}, ["gateway.listen"], True),
     "the state folder": ({"gateway": {"state": "other"}}, ["gateway.state"], True),
     "a cap": ({"models": {**BASE["models"], "annie": {"live": "far", "concurrency": 3}}}, ["models.annie.concurrency"], False),

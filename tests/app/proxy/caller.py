@@ -9,7 +9,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.api.surface import ChatCompletions
-from app.config.config import ModelConfig, Timeouts
+from app.config.config import Timeouts
 from app.proxy.context import RequestContext, Trace
 from app.proxy.deadlines import Deadlines
 from app.proxy.reply_writer import StreamWriter
@@ -47,12 +47,11 @@ class Transport(asyncio.Transport):
 
 
 class Caller:
-    """A caller of chat completions who wants signs of life after an hour of silence, and asked at `came`."""
+    """A caller of chat completions who asked at `came`."""
 
     def __init__(self, line: Deadlines | None = None, came: float | None = None) -> None:
         context = RequestContext(ChatCompletions(), Trace({}, "id"))
         context.start = time.perf_counter() - 3600 if came is None else came
-        context.model = ModelConfig.model_construct(keepalive=3600.0)
         context.head, context.clocks = ReplyHead("", 0, "annie", "strip"), Clocks(context.start)
         self.context, self.transport = context, Transport()
         self.flow = FlowControl(self.transport)

@@ -2,18 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.api.thinking_budget import ThoughtWatch
 from app.errors.tree import MannersError
 from app.proxy.deadlines import Deadlines
-from tests.app.house import house
 from tests.app.proxy.caller import Caller, deadlines
 from tests.scale import PATIENCE
-from tests.script import Hang, Head, Say, thought
 
 
 async def never(*_: Any) -> Any:
@@ -30,24 +26,16 @@ def watching(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     line._arm(0, 0)
 
 
-def keeping_alive(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
-    """The timer of the signs of life."""
-    writer = Caller(line).writer
-    patch.setattr(writer, "_write", broken)
-    writer.keep_alive()
-
-
 def reading_on(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     """What is called when the slow reader has caught up."""
     caller = Caller(line)
-    caller.writer.keep_alive()
     caller.flow.pause_writing()
     caller.writer._write(b"x")
     patch.setattr(line, "free", broken)
     caller.flow.resume_writing()
 
 
-BESIDE: tuple[Callable[[Deadlines, pytest.MonkeyPatch], None], ...] = (watching, keeping_alive, reading_on)
+BESIDE: tuple[Callable[[Deadlines, pytest.MonkeyPatch], None], ...] = (watching, reading_on)
 
 
 @pytest.mark.parametrize("start", BESIDE, ids=lambda start: start.__name__)
@@ -64,13 +52,3 @@ async def test_what_fails_beside_the_task_ends_it_with_our_error(
         await exchange()
     assert caught.value.code == "internal_error"
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-
-
-async def test_the_timer_of_a_thought_that_fails_ends_the_reply(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ThoughtWatch, "time_is_up", broken)
-    async with house(tmp_path, thinking="on", thinking_ms=30) as home:
-        home.engine.play(Head(), Say(thought("hm")), Hang())
-        answer = await home.ask(stream=True)
-    assert (answer.status, answer.error["code"]) == (502, "upstream_malformed")

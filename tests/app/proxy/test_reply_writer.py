@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from app.api.surface import ChatCompletions
-from app.config.config import ModelConfig
 from app.proxy.context import RequestContext, Trace
 from app.proxy.reply_writer import STREAM_HEADERS, StreamWriter
 from app.server import bind, server
@@ -37,7 +36,7 @@ async def test_the_same_bytes_go_out_as_by_the_servers_own_send(protocol: bytes)
 
     async def short(scope: Any, receive: Any, send: Any) -> None:
         context = RequestContext(ChatCompletions(), Trace({}, "id"))
-        context.start, context.model = 0.0, ModelConfig.model_construct(keepalive=0.0)
+        context.start = 0.0
         writer = StreamWriter(context, deadlines(), IOBatch(), send)
         for body, is_last in bodies:
             writer._write(body, is_last)

@@ -1,4 +1,4 @@
-"""A call that nobody asked for is not spoken: what is left is heard, and of nothing the engine is asked once more."""
+"""A call that nobody asked for is not spoken: what is left is heard, and of nothing another engine is asked."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from app.api.engine_request import NO_TOOLS_HINT, SOME_TOOLS_HINT, with_system_line
 from gates.reply.sse import SSEDecoder
 from tests.app.house import HELLO, TOOLS, GatewayFixture, house
 from tests.app.proxy.test_failover import pair
@@ -44,36 +43,14 @@ async def ask(home: GatewayFixture, path: str, stream: bool, **more: Any) -> tup
 @live
 @both
 @pytest.mark.parametrize("path", SURFACES)
-async def test_a_reply_of_nothing_but_a_call_is_asked_once_more(
-    home: GatewayFixture, path: str, stream: bool
-) -> None:
-    before = await home.metrics()
-    home.engine.play(*reply(CALL))
-    home.engine.play(*reply("I cannot know", " the day."))
-    status, heard = await ask(home, path, stream)
-    assert (status, heard.text, heard.calls, heard.finish) == (200, "I cannot know the day.", [], "stop")
-    first, second = home.engine.requests
-    assert NO_TOOLS_HINT not in first.raw.decode() and NO_TOOLS_HINT in second.raw.decode()
-    assert first.path == second.path
-    line = await home.booked()
-    assert line["asked_again"] and line["calls"] == ["unasked"] and line["breaches"] == ["raw_tool_call"]
-    after = await home.metrics()
-    for name, labels in {"manners_retries_total": {"result": "heard"}, "manners_tool_calls_total": {"source": "unasked"}}.items():  # fmt: skip
-        assert after(name, **labels) - before(name, **labels) == 1
-
-
-@live
-@both
-@pytest.mark.parametrize("path", SURFACES)
-async def test_it_is_asked_once_and_then_ends_with_an_honest_code(
+async def test_a_reply_of_nothing_but_a_call_ends_with_an_honest_code(
     home: GatewayFixture, path: str, stream: bool
 ) -> None:
     home.engine.always(*reply(CALL))
     assert await ask(home, path, stream) == (502, Heard(error="reply_fully_filtered"))
-    assert len(home.engine.requests) == 2
     line = await home.booked()
-    assert (line["code"], line["calls"]) == ("reply_fully_filtered", ["unasked"] * 2)
-    assert (await home.metrics())("manners_retries_total", result="failed") >= 1
+    assert (line["code"], line["calls"]) == ("reply_fully_filtered", ["unasked"])
+    assert line["breaches"] == ["raw_tool_call"]
 
 
 @live
@@ -84,12 +61,10 @@ async def test_a_model_may_have_a_sentence_for_it(tmp_path: Path, path: str, str
         home.engine.always(*reply(CALL))
         status, heard = await ask(home, path, stream)
         assert (status, heard.text, heard.finish) == (200, "Sorry, I can't do that.", "stop")
-        assert len(home.engine.requests) == 2
         line = await home.booked()
         assert (line["code"], line["outcome"]) == ("reply_fully_filtered", "upstream_error")
         metrics = await home.metrics()
         assert metrics("manners_requests_total", outcome="upstream_error") == 1
-        assert metrics("manners_retries_total", result="failed") == 1
 
 
 @live
@@ -122,28 +97,9 @@ async def test_a_call_of_another_tool_is_no_call(home: GatewayFixture, path: str
     for first in (reply(CALL), other):
         home.engine.forget()
         home.engine.play(*first)
-        home.engine.play(*reply("I cannot."))
         _, heard = await ask(home, path, stream, **WITH_TOOLS[path])
-        assert (heard.text, heard.calls) == ("I cannot.", [])
-        assert SOME_TOOLS_HINT in home.engine.requests[1].raw.decode()
+        assert (heard.text, heard.calls, heard.error) == ("", [], "reply_fully_filtered")
         assert (await home.booked())["calls"] == ["unasked"]
-
-
-@live
-async def test_what_was_thought_and_shown_cannot_be_asked_again(tmp_path: Path) -> None:
-    said = (Head(), Say(role()), Say(thought("Hm.")), Wait(0.05), Say(text(CALL)), Say(finish()))
-    async with house(tmp_path, reasoning="separate", thinking="on") as home:
-        for stream, requests, error in ((True, 1, "reply_fully_filtered"), (False, 2, None)):
-            home.engine.forget()
-            home.engine.play(*said)
-            home.engine.play(*reply("Words."))
-            answer = await home.ask(stream=stream)
-            assert len(home.engine.requests) == requests
-            if stream:
-                assert answer.frames[-1]["error"]["code"] == error
-            else:
-                message = answer.json["choices"][0]["message"]
-                assert message["content"] == "Words." and "reasoning_content" not in message
 
 
 FORMATS: dict[str, dict[str, Any]] = {
@@ -165,53 +121,13 @@ async def test_where_json_was_asked_for_it_is_the_answer(
     assert (await ask(home, path, stream))[1].text.strip() == "Hi."
 
 
-# Budgets and deadlines of the second asking.
-
-
 @live
-@both
-async def test_the_tokens_of_both_are_counted(tmp_path: Path, stream: bool) -> None:
-    async with house(tmp_path) as home:
-        home.engine.play(*reply(CALL, tokens=20))  # and 7 of its prompt
-        home.engine.play(*reply("Words.", tokens=3))
-        more: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
-        answer = await home.ask(stream=stream, **more)
-        told = answer.frames[-2]["usage"] if stream else answer.json["usage"]
-        assert (told["prompt_tokens"], told["completion_tokens"]) == (14, 23)
-        assert (await home.booked())["completion_tokens"] == 23
-
-
-@live
-async def test_then_another_engine_may_answer_and_is_asked_as_it_was(tmp_path: Path) -> None:
+async def test_then_another_engine_may_answer(tmp_path: Path) -> None:
     async with pair(tmp_path, when_nothing_is_left="Sorry.") as (home, first, second):
         first.always(*reply(CALL))
         second.always(*reply("Words."))
         assert (await home.ask()).text == "Words."
-        assert (len(first.requests), len(second.requests)) == (2, 1)
-        assert NO_TOOLS_HINT not in second.requests[0].raw.decode()
+        assert (len(first.requests), len(second.requests)) == (1, 1)
         metrics = await home.metrics()
-        assert metrics("manners_retries_total", engine="live", result="failed") == 1
-        assert metrics("manners_tool_calls_total", engine="live", source="unasked") == 2
+        assert metrics("manners_tool_calls_total", engine="live", source="unasked") == 1
         assert metrics("manners_breach_total", engine="live", detector="raw_tool_call") == 1
-
-
-@live
-async def test_a_prompt_has_no_place_for_a_hint(home: GatewayFixture) -> None:
-    home.engine.always(*reply(CALL))
-    status, heard = await ask(home, "/v1/completions", True, prompt="Hi")
-    assert (status, heard.error, len(home.engine.requests)) == (502, "reply_fully_filtered", 1)
-
-
-@pytest.mark.parametrize(
-    "messages, said",
-    [
-        ([{"role": "user", "content": "a"}], "hint"),
-        ([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "a"}], "Be kind.\n\nhint"),
-        ([{"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": " kind."}]}], "Be kind.\n\nhint"),
-        ([{"role": "system", "content": None}], "\n\nhint"),
-    ],
-)  # fmt: skip
-def test_a_hint_is_a_line_of_the_one_system_message(messages: list[dict[str, Any]], said: str) -> None:
-    hinted = with_system_line({"messages": messages}, "hint")["messages"]
-    assert hinted[0]["content"] == said
-    assert [turn["role"] in ("system", "developer") for turn in hinted].count(True) == 1
