@@ -77,28 +77,24 @@ def _number_words(text: str) -> int:
 
 _MOST_WORDS: Final = 30  # of a sentence
 _MOST_CHARACTERS: Final = 160  # of the first sentence, for which a listener waits
-_MOST_DIGITS: Final = 4  # in a row without grouping; 1947 is a year, 20482 is not
 # Sentences end at their marks; a point between digits does not end one.
 _SENTENCE: Final = re.compile(r"(?:[^.!?।\n]|(?<=\d)\.(?=\d)|\.(?=[^\s\"'”’)\]]))+[.!?।…\"'”’)\]]*")
 _END: Final = re.compile(r"[.!?।…:;][\"'”’)\]]*\s*$")
-_DOMAIN: Final = re.compile(
-    r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|in|io|dev|co|gov|edu|info|app|ai)\b(?:/\S*)?", re.IGNORECASE
-)
-_EMOTICON: Final = re.compile(
-    r"(?:^|(?<=\s))(?:[:;]['’]?-?[)(DPpO/\\|*3]|=-?[)(DPp]|8-[)(DPp]|<3|\(:|xD|XD|\^_\^|¯\\_)(?=\s|$|[.,!?])"
-)  # an 8 needs its nose: 83, 8) and 8/10 are numbers
-_ENUMERATION: Final = re.compile(r"(?:^|\s)\(?1[.)]\s+\S.{0,200}?\s\(?2[.)]\s+\S", re.DOTALL)
-_CODE: Final = re.compile(
-    r"\b\w+\([^()\n]*\)\s*[;{]|\b(?:def|class|import|return|const|var|let|function)\s+\w+\s*[(={:;]|=>|==|!=|&&|\|\||\{\s*\"|[;{]\s*\n|</\w+>"
-)
-_DIGITS: Final = re.compile(r"(?<![\w.,])\d+(?![\w,]*\d)")
-_GROUPS: Final = re.compile(r"(?<!\w)\+?\d[\d ()-]{7,}\d(?!\w)")
-_BAD_GROUPS: Final = re.compile(r"(?<![\w.,])\d+(?:,\d+)+(?![\w,])")
-_GOOD_GROUPS: Final = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})*,\d{3}")
-_DATE: Final = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}\S*)?\b|\b\d{1,2}/\d{1,2}/\d{2,4}\b")
-_ABBREVIATION: Final = re.compile(r"\b(?:e\.g\.|i\.e\.|etc\b|approx\.|w/o?\b)", re.IGNORECASE)
-
-Span = tuple[str, int, int]
+_SIGNS: Final = tuple(
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        ("url", r"(?i:\b(?:[a-z0-9-]+\.)+(?:com|org|net|in|io|dev|co|gov|edu|info|app|ai)\b(?:/\S*)?)"),
+        # An 8 needs its nose: 83, 8) and 8/10 are numbers.
+        ("emoticon", r"(?:^|(?<=\s))(?:[:;]['’]?-?[)(DPpO/\\|*3]|=-?[)(DPp]|8-[)(DPp]|<3|\(:|xD|XD|\^_\^|¯\\_)(?=\s|$|[.,!?])"),
+        ("enumeration", r"(?:^|\s)\(?1[.)]\s+\S(?s:.{0,200}?)\s\(?2[.)]\s+\S"),
+        ("code", r"\b\w+\([^()\n]*\)\s*[;{]|\b(?:def|class|import|return|const|var|let|function)\s+\w+\s*[(={:;]|=>|==|!=|&&|\|\||\{\s*\"|[;{]\s*\n|</\w+>"),
+        ("date", r"\b\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}\S*)?\b|\b\d{1,2}/\d{1,2}/\d{2,4}\b"),
+        ("abbreviation", r"(?i:\b(?:e\.g\.|i\.e\.|etc\b|approx\.|w/o?\b))"),
+        ("phone", r"(?<!\w)\+?\d[\d ()-]{7,}\d(?!\w)"),
+        ("digits", r"(?<![\w.,])\d{5,}(?![\w,]*\d)"),  # in a row without grouping; 1947 is a year, 20482 is not
+        ("digits", r"(?<![\w.,])(?=[\d,]*\d{3})(?!(?:\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})*,\d{3})(?![\w,]))\d+(?:,\d+)+(?![\w,])"),  # grouped oddly
+    )
+)  # fmt: skip
 
 
 def find_unspeakable(text: str) -> list[Detection]:
@@ -106,39 +102,20 @@ def find_unspeakable(text: str) -> list[Detection]:
     code, digits, phone, date, abbreviation, long_sentence, long_opening, truncated.
     """
     findings = [replace(finding, detector="speakable") for finding in find_markdown(text)]
-    spans = [*_signs(text), *_digits(text), *_lengths(text)]
+    for kind, pattern in _SIGNS:
+        taken = SpanSet((finding.start, finding.end) for finding in findings)
+        spans = (match.span() for match in pattern.finditer(text))
+        findings += [detection("speakable", kind, text, *span) for span in spans if not taken.touches(*span)]
     taken = SpanSet((finding.start, finding.end) for finding in findings)
-    for kind, start, end in spans:
-        if not taken.holds(start, end):
-            findings.append(detection("speakable", kind, text, start, end))
+    findings += [
+        detection("speakable", kind, text, *span) for kind, *span in _lengths(text) if not taken.holds(*span)
+    ]
     if text.strip() and not _END.search(text):
         findings.append(detection("speakable", "truncated", text, max(0, len(text.rstrip()) - 40), len(text)))
     return sorted(findings, key=lambda finding: (finding.start, finding.end))
 
 
-def _signs(text: str) -> Iterator[Span]:
-    for kind, pattern in (
-        ("url", _DOMAIN), ("emoticon", _EMOTICON), ("enumeration", _ENUMERATION), ("code", _CODE),
-        ("date", _DATE), ("abbreviation", _ABBREVIATION),
-    ):  # fmt: skip
-        for match in pattern.finditer(text):
-            yield kind, *match.span()
-
-
-def _digits(text: str) -> Iterator[Span]:
-    """Long digit sequences without grouping, invalid grouping, and telephone numbers in digits."""
-    phones = [match.span() for match in _GROUPS.finditer(text) if not _DATE.search(match.group())]
-    yield from (("phone", *span) for span in phones)
-    covered = SpanSet(phones)
-    for match in _DIGITS.finditer(text):
-        if match.end() - match.start() > _MOST_DIGITS and not covered.holds(*match.span()):
-            yield "digits", *match.span()
-    for match in _BAD_GROUPS.finditer(text):
-        if not _GOOD_GROUPS.fullmatch(match.group()) and any(len(p) > 2 for p in match.group().split(",")):
-            yield "digits", *match.span()
-
-
-def _lengths(text: str) -> Iterator[Span]:
+def _lengths(text: str) -> Iterator[tuple[str, int, int]]:
     for i, match in enumerate(_SENTENCE.finditer(text)):
         start = match.start() + len(match.group()) - len(match.group().lstrip())
         if spoken_words(match.group()) > _MOST_WORDS:
