@@ -40,10 +40,12 @@ _MARKS: Final = (
     ("image", r"!\[[^\[\]\n]{0,400}\]\([^()\n]*\)"),
     ("link", r"\[[^\[\]\n]{1,400}\]\((?:[^()\n]|\([^()\n]*\)){0,800}\)|<(?:[a-zA-Z][\w+.-]{1,31}:[^\s<>]*|[^\s<>@]+@[^\s<>]+)>"),
     ("link", rf"{_LINE}\[[^\]\n]{{1,80}}\]:[ \t]*\S+[ \t]*$"),
-    ("html", r"</?[a-zA-Z][a-zA-Z0-9-]*(?:\s[^<>]{0,400})?/?>|<!--"),
+    ("html_inline", r"</?[a-zA-Z][a-zA-Z0-9-]*(?:\s[^<>]{0,400})?/?>|<!--"),
     ("strikethrough", r"~~(?=[^\s~])[^~\n]{1,400}~~"),
-    ("emphasis", r"(?<![*\\])(\*{1,3})(?=[^\s*])(?:[^\n*]|\n(?![ \t]*\n)){1,400}(?<=[^\s\\])\1(?!\*)"),
-    ("emphasis", rf"(?<![\w\\_])(_{{1,3}})(?=[^\s_]){_INSIDE}(?<=[^\s_\\])\1(?!\w)"),
+    ("strong", r"(?<![*\\])(\*{2,3})(?=[^\s*])(?:[^\n*]|\n(?![ \t]*\n)){1,400}(?<=[^\s\\])\1(?!\*)"),
+    ("em", r"(?<![*\\])(\*)(?=[^\s*])(?:[^\n*]|\n(?![ \t]*\n)){1,400}(?<=[^\s\\])\1(?!\*)"),
+    ("strong", rf"(?<![\w\\_])(_{{2,3}})(?=[^\s_]){_INSIDE}(?<=[^\s_\\])\1(?!\w)"),
+    ("em", rf"(?<![\w\\_])(_)(?=[^\s_]){_INSIDE}(?<=[^\s_\\])\1(?!\w)"),
     ("unclosed", r"(?<![*\\])\*\*(?!\*)|(?<![\w\\])__(?=\w)"),
     ("backtick", r"(?<!\\)`+"),
     ("bullet_char", f"[{_BULLETS}]"),
@@ -94,11 +96,11 @@ _HOLDING: Final = frozenset(kind for kind, _ in _LINES)
 
 def _is_sign(kind: str, found: re.Match[str]) -> bool:
     """Whether asterisks are arithmetic (2**3, 5*x and 6*y, 2 ** 3), or a backtick is a letter (Hawai`i)."""
-    first, last = (found[0], found[0]) if kind != "emphasis" else (found[1], found[1])
+    first, last = (found[0], found[0]) if kind not in ("strong", "em") else (found[1], found[1])
     ends = _beside(found, found.start(), len(first)), _beside(found, found.end() - len(last), len(last))
     if kind == "backtick":
         return len(first) == 1 and all(side.isalpha() for side in ends[0])
-    if first[0] != "*" or kind not in ("emphasis", "unclosed"):
+    if first[0] != "*" or kind not in ("strong", "em", "unclosed"):
         return False
     return all(side.isalnum() for both in ends for side in both) or (
         kind == "unclosed" and all(side.isspace() for side in ends[0])
