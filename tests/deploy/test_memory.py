@@ -19,7 +19,6 @@ from deploy.memory.sizing import (
     VLLM_OVERHEAD,
     EngineLoad,
     Memory,
-    Watch,
     admit,
     context_length,
     engine_need,
@@ -42,11 +41,6 @@ def spark(available: float) -> Memory:
 def test_a_meminfo_without_the_two_numbers_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="MemAvailable"):
         parse_meminfo(text)
-
-
-def test_the_floor_is_a_tenth_and_twelve_gib_on_a_spark() -> None:
-    assert spark(100).floor == 12 * GIB
-    assert Memory(8 * GIB, 4 * GIB).floor == 8 * GIB // 10
 
 
 def test_a_candidate_that_leaves_the_floor_is_let_in() -> None:
@@ -121,15 +115,6 @@ def test_a_gpu_of_its_own_is_not_the_hosts_memory(tmp_path: Path) -> None:
         (card / "information").write_text(f"Model: \t NVIDIA {model}\n")
         assert sizing.has_own_memory(host_gpu(tmp_path)) is own
     assert not sizing.has_own_memory(host_gpu(tmp_path / "none"))
-
-
-def test_three_looks_under_the_floor_end_a_candidate_and_two_do_not() -> None:
-    watch = Watch(12, 6)
-    for available in (11, 11, 12, 11, 11):
-        watch = watch.look(available)
-        assert not watch.is_over
-    assert watch.look(11).is_over
-    assert Watch(12, 6).look(5).is_over, "one look under the hard floor"
 
 
 class Candidate(UrlEngine):

@@ -17,22 +17,6 @@ from tests.deploy.test_process import group_of
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 # A gateway in small: it starts an engine, says its child's pid, and waits to be killed.
-SERVING = """
-    import asyncio, sys
-    from pathlib import Path
-    from deploy.drivers.embedded import EmbeddedEngine
-    from deploy.engine.spec import EngineSpec
-
-    async def main():
-        spec = EngineSpec(
-            name="e", dialect="llama-server", driver="embedded", artefact=Path(sys.argv[1])
-        )
-        state = await EmbeddedEngine(spec, state_dir=Path(sys.argv[2])).start()
-        print(state.pid, flush=True)
-        await asyncio.sleep(60)
-
-    asyncio.run(main())
-"""
 # The same with a server whose children have left its group; says the number of the group.
 OTHER = """
     import asyncio, sys
@@ -97,13 +81,6 @@ def endless(tmp_path: Path, gguf: Path) -> Path:
     path = tmp_path / "endless.gguf"
     os.mkfifo(path)
     return path
-
-
-def test_a_killed_gateway_leaves_no_engine(gguf: Path, tmp_path: Path) -> None:
-    parent, child = pid_of_child(SERVING, gguf, tmp_path)
-    assert lives(child)
-    killed(parent)
-    assert ends(child)
 
 
 def test_a_gateway_killed_during_a_load_leaves_no_engine(endless: Path, tmp_path: Path) -> None:

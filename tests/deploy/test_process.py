@@ -19,7 +19,6 @@ from deploy.drivers.child import Child, spawn
 from deploy.drivers.process import ProcessEngine, argv
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.log import LogFile
-from deploy.engine.probe import probe
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervisor import RestartPolicy
 from gates.contracts.numerics import Numerics
@@ -101,18 +100,6 @@ async def test_a_keeper_that_is_killed_alone_leaves_nobody_whatever_it_has_said(
     finally:
         child.kill_group()
         child.close()
-
-
-async def test_it_starts_and_streams_on_a_loopback_port(artefact: Path, tmp_path: Path) -> None:
-    spec = spec_of(artefact, args=("--max-model-len", "4096"))
-    engine = made(spec, tmp_path)
-    async with up(engine) as state:
-        assert state.url is not None and state.url.startswith("http://127.0.0.1:")
-        assert (await probe(state.url, model="other", deadline_s=PATIENCE)).ok
-        assert state.abilities.build == "vllm 0.0.1+test"
-        told = await engine.describe()
-        assert told["argv"] == argv(spec, str(artefact), int(state.url.rpartition(":")[2]))
-        assert (told["driver"], told["pid"], told["model_file"]) == ("process", state.pid, str(artefact))
 
 
 async def test_it_says_which_kernel_its_log_names(artefact: Path, tmp_path: Path) -> None:

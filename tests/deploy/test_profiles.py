@@ -6,7 +6,6 @@ import pytest
 
 from deploy.doctor.evidence import EngineFacts, Evidence, Gpu, HostFacts
 from deploy.doctor.examine import examine
-from deploy.engine import vllm
 from deploy.engine.dialects import DIALECTS
 from deploy.engine.spec import EngineSpec
 from tests.deploy.profiles import NAMES, profile
@@ -41,19 +40,3 @@ def test_what_is_recommended_has_no_fault_that_a_flag_could_have_and_the_notes_r
         "vllm-nvfp4-9b-eager": {"engine.graphs"},
     }
     assert wrong == expected.get(name, set())
-
-
-def test_vllm_flags_are_known_in_every_spelling_that_vllm_takes() -> None:
-    words = [
-        "--max_model_len=4",
-        "--no-enable-prefix-caching",
-        "--speculative-config.method",
-        "mtp",
-        "-tp",
-        "1",
-    ]
-    assert vllm.odd_flag(words) is None
-    assert vllm.odd_flag(["--max-model-length"]) == (
-        "--max-model-length is not a flag of vLLM 0.24.0; did you mean '--max-model-len'?"
-    )
-    assert vllm.odd_flag(["--frobnicate-xyzzy"]) == "--frobnicate-xyzzy is not a flag of vLLM 0.24.0"

@@ -81,30 +81,6 @@ def run(*events: ChildEvent, policy: RestartPolicy = POLICY) -> tuple[ChildState
     return machine, effects
 
 
-def crashes(count: int, *, ready_for: float = 0.0) -> list[ChildEvent]:
-    """Start, then children that stream, last so long, and die."""
-    events: list[ChildEvent] = [START(0)]
-    at = 0.0
-    for _ in range(count):
-        events += [STREAMS(at), EXITED(at + ready_for, "died"), DUE(at + ready_for)]
-        at += ready_for
-    return events
-
-
-def test_pauses_double_up_to_the_cap() -> None:
-    machine, effects = run(*crashes(7))
-    assert [e.after_s for e in effects if e.kind is CommandKind.WAKE] == [1, 2, 4, 8, 8, 8, 8]
-    assert machine.restarts == 7
-    assert RestartPolicy().pause_s(10_000) == RestartPolicy().longest_pause_s
-
-
-def test_a_crash_at_the_first_start_is_tried_a_few_times() -> None:
-    died = EXITED(1, "signal 9")
-    machine, effects = run(START(0), died, DUE(2), died, DUE(3), died)
-    assert machine.phase is F
-    assert effects == [SPAWN, WAKE(1), SPAWN, WAKE(2), SPAWN]
-
-
 def test_a_failed_engine_is_started_again_where_the_policy_says_so() -> None:
     policy = RestartPolicy(retry_s=5.0)
     child, commands = run(START(0), EXITED(1, "bad", refused=True), policy=policy)

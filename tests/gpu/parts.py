@@ -11,7 +11,7 @@ class GpuPart:
     """One part of a session.
 
     command: a shell line, run in the repository's root. {out} is the part's own folder, {place} the session's, {vllm}
-    vLLM's interpreter, {path} a folder of vLLM's packages or nothing, {python} this interpreter, {budget} the seconds left.
+    vLLM's interpreter, {path} a folder of vLLM's packages or nothing.
     seconds: the limit. expected: seconds on an H100; the part does not begin with less time left.
     least: replaces `expected` for a part that keeps its results when it is cut off.
     after: parts that must have succeeded.

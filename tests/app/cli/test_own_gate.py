@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.__main__ import main
+from app.__main__ import _parser, main
 from gates.report.keys import load_or_make
 from gates.run import rulings
 from tests.script import reply
@@ -33,7 +33,7 @@ ASK = [
     "annie-nano-bf16",
 ]
 ROOT = Path(__file__).parents[3]
-JOBS = {"Argo": "deploy/argo/analysistemplates.yaml", "Helm": "tests/ops/helm/trial.yaml"}
+ARGO, HELM = "deploy/argo/analysistemplates.yaml", "tests/ops/helm/trial.yaml"
 """The manifests of a Job that compares two running engines."""
 
 
@@ -63,13 +63,13 @@ def job_command(manifest: str, **values: str) -> list[str]:
     return [str(word) for word in yaml.safe_load(text)]
 
 
-@pytest.mark.parametrize("manifest", JOBS.values(), ids=JOBS)
-async def test_a_controllers_job_compares_two_running_engines(folder: Path, manifest: str) -> None:
+async def test_a_controllers_job_compares_two_running_engines(folder: Path) -> None:
     """It ends by the verdict. Its report is genuine, and about addresses: no promotion takes it."""
     async with ScriptedEngine() as candidate, ScriptedEngine() as baseline:
         urls = {"candidate-url": f"{candidate.url}/v1/", "baseline-url": baseline.url}
-        asked = job_command(manifest, **urls, suite="mine.yaml", policy="derived")
+        asked = job_command(ARGO, **urls, suite="mine.yaml", policy="derived")
         assert await asyncio.to_thread(main, [one for one in asked if "baseline" not in one]) == 64
+        _parser().parse_args(job_command(HELM, **urls))
         good, leak = reply("It is seven."), reply("<think>The user asks.")
         runs = ("one", good, good, 0), ("two", leak, good, 1), ("three", good, leak, 2)
         for out, said, again, code in runs:

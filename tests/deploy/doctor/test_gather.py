@@ -84,18 +84,6 @@ async def test_a_daemon_that_does_not_answer_leaves_the_name() -> None:
 # -------------------------------------------------------------------------------------------- model
 
 
-def test_the_shipped_models_are_read_as_what_they_are() -> None:
-    quantized = model.model(MODELS / "annie-nano-q4_k_m", hashes=True)
-    assert quantized.gguf is not None and (quantized.gguf.architecture, quantized.gguf.file_type) == (
-        "qwen3",
-        15,
-    )
-    assert quantized.sealed and quantized.sealed.startswith("sha256:") and quantized.broken == ()
-    folder = model.model(MODELS / "annie-nano-hf")
-    assert (folder.model_type, folder.template, folder.thinking_switch) == ("qwen3", True, True)
-    assert folder.calls == "hermes" and folder.broken == ()
-
-
 def test_a_folder_that_is_not_what_its_manifest_says_is_seen_by_its_hashes(tmp_path: Path) -> None:
     folder = tmp_path / "m"
     shutil.copytree(MODELS / "annie-nano-q4_k_m", folder)
