@@ -1,6 +1,5 @@
 """`manners gate seal`."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -26,18 +25,6 @@ def test_a_folder_is_sealed_as_the_form_of_its_source(
     assert made.provenance.parents == {"source": source.root}
     assert made.provenance.base_model == source.provenance.base_model
     assert artefact.verify(tmp_path / "mine") == []
-
-
-@pytest.mark.parametrize(
-    "quantization",
-    [
-        {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
-        {"quant_method": "auto-round", "packing_format": "auto_round:llm_compressor", "data_type": "nv_fp"},
-    ],
-)
-def test_a_folder_of_another_exporter_is_sealed_as_nvfp4(quantization: object, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": quantization}))
-    assert main(["gate", "seal", str(tmp_path), "--name", "a", "--format", "hf-nvfp4"]) == 0
 
 
 @pytest.mark.parametrize(
