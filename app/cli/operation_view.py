@@ -82,7 +82,14 @@ def show_audit(said: dict[str, Any]) -> None:
     """Show one line for each event, the newest last, and whether the chain verifies."""
     show_list(
         said["events"],
-        {"seq": "seq", "at (UTC)": "at", "who": "actor", "what": "verb", "of": "subject", "why": _why},
+        {
+            "seq": "seq",
+            "at (UTC)": lambda event: event["at"][:19],
+            "who": "actor",
+            "what": "verb",
+            "of": "subject",
+            "why": _why,
+        },
     )
     chain = said["chain"]
     if chain["ok"]:
