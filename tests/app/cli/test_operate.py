@@ -99,7 +99,7 @@ async def test_a_dry_run_shows_the_plan_and_changes_nothing(
     wish = ("promote", "annie", "large", *report(running, tmp_path), "--dry-run")
     assert await command(running, tmp_path, *wish) == 0
     shown = capsys.readouterr().out
-    assert "small → large, blue/green; nothing is changed yet" in shown and "GiB available" in shown
+    assert "small → large, blue/green; nothing is changed yet" in shown and "stops       small" in shown
     assert (await running.get("/admin/operations"))["operations"] == []
 
 
