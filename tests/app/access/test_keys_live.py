@@ -17,7 +17,7 @@ from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
 from app.registry.values import Meter
 from tests.app.house import TOKEN, Answer, GatewayFixture, config, eventually, house, run
-from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, status, text, thought
+from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, text, thought
 from tests.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -110,24 +110,6 @@ async def test_a_keys_requests_at_once_are_counted_until_each_is_over(home: Gate
     await home.booked()
 
 
-async def test_a_place_is_free_when_the_last_byte_is_out(home: GatewayFixture) -> None:
-    """Whoever asks one after the other is never two at once, though the engine is slow to end its stream."""
-    key = await add(home, "cellar", concurrency=1)
-    for _ in range(5):
-        home.engine.play(Head(), Say(text("One")), Say(finish()), Say(DONE), Hang())
-    answers = [await home.ask(headers=key, stream=True) for _ in range(5)]
-    assert [answer.status for answer in answers] == [200] * 5
-    for _ in answers:
-        await home.booked()
-
-
-async def test_a_bad_request_gives_its_place_back(home: GatewayFixture) -> None:
-    key = await add(home, "garage", concurrency=1)
-    for _ in range(3):
-        assert (await home.ask(b"{", headers=key)).status == 400
-        await home.booked()
-
-
 async def test_a_budget_ends_and_waiting_does_not_help(home: GatewayFixture) -> None:
     """The tokens are the engine's; clients of OpenAI and Anthropic are told not to repeat it."""
     key = await add(home, "guest", budget=30)
@@ -198,23 +180,6 @@ async def test_who_leaves_pays_for_no_fewer_tokens_than_were_made_in_large_piece
     assert 20 * 24 <= home.gateway.access.accounts.of(name).meter.total < 2 * 20 * 24
 
 
-async def test_an_engine_that_counts_as_it_goes_is_believed(home: GatewayFixture) -> None:
-    key = await add(home, "counting", budget=10_000)
-    pieces = [
-        text("word " * 9).replace(b'"choices"', b'"timings":{"predicted_n":%d},"choices"' % n)
-        for n in range(20)
-    ]
-    home.engine.play(Head(), *map(Say, pieces), Hang())
-    asked = len(home.engine.requests)
-    asking = asyncio.create_task(home.ask(headers=key, stream=True))
-    await eventually(lambda: len(home.engine.requests) > asked)
-    await asyncio.sleep(0.3)
-    asking.cancel()
-    assert (await home.booked())["outcome"] == "client_cancel"
-    assert 19 <= home.gateway.access.accounts.of("counting").meter.total < 100
-    assert home.engine.requests[-1].body["timings_per_token"] is True
-
-
 async def test_a_thought_without_a_budget_reserves_the_context(home: GatewayFixture) -> None:
     """Eight at once would each take the whole minute."""
     key = await add(home, "thinker", tpm=1000)
@@ -247,14 +212,6 @@ async def test_who_hangs_up_before_the_first_token_pays_for_the_prompt(
     asking.cancel()
     assert (await home.booked())["outcome"] == "client_cancel"
     assert 200 <= home.gateway.access.accounts.of(f"early{len(path)}").meter.total < 500
-
-
-async def test_what_an_engine_failed_at_costs_nothing(home: GatewayFixture) -> None:
-    key = await add(home, "unlucky", budget=10_000)
-    home.engine.play(*status(400, {"error": {"message": "no, because"}}))
-    assert (await home.ask(headers=key)).status == 400
-    await home.booked()
-    assert home.gateway.access.accounts.of("unlucky").meter.total == 0
 
 
 WRONG: dict[str, tuple[dict[str, Any], int, str]] = {

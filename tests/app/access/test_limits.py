@@ -1,9 +1,8 @@
 """Limits and budgets of a key: arithmetic on values, with time as a value."""
 
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from math import ceil
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from app.access.accounts import ANONYMOUS, MINUTE, Account, Accounts, Admission
 from app.access.clock import DAY, SteadyClock
 from app.errors.tree import KeyLimited
-from app.registry.registry import Registry
-from app.registry.values import AuditEntry, KeyLimits, KnownKey, Meter
+from app.registry.values import KeyLimits, KnownKey, Meter
 
 NOON = 20_000 * DAY + 43_200.0
 
@@ -224,29 +222,6 @@ def test_a_step_of_the_wall_clock_is_followed_once_a_day() -> None:
     assert clock() == wall
     wall += DAY
     assert clock() == wall - DAY
-
-
-def test_what_an_engine_counts_can_always_be_kept(tmp_path: Path) -> None:
-    """One that states the most that is believed for each reply, a few thousand times; other keys' usage is written beside it."""
-    account = Account("a")
-    for _ in range(5000):
-        account.settle(0, 2**53, NOON)
-    with closing(Registry(tmp_path / "registry.db")) as registry:
-        entry = AuditEntry(at="2026-11-26T00:00:00Z", actor="test", verb="key.added", subject="a")
-        for number, name in enumerate("ab"):
-            key = KnownKey(name=name, digest=f"{number:064}", created="2026-11-26T00:00:00Z")
-            registry.add_named(key, entry)
-        registry.write_usage({"a": account.meter, "b": Meter(total=5)})
-        assert {name: one.total for name, one in registry.usages().items()} == {"a": 2**53, "b": 5}
-
-
-def test_a_refused_request_is_not_counted() -> None:
-    """Whoever keeps asking does not wait longer."""
-    account = Account("a", KeyLimits(rpm=1))
-    assert refused(account, NOON) is None
-    for _ in range(5):
-        error = refused(account, NOON)
-        assert error is not None and error.retry_after == 60
 
 
 def test_a_key_that_is_replaced_begins_anew_and_one_that_stays_goes_on() -> None:

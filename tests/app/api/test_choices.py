@@ -20,7 +20,6 @@ from tests.script import (
     Reset,
     Say,
     Step,
-    Wait,
     finish,
     reply,
     status,
@@ -137,16 +136,6 @@ async def test_one_place_is_enough_for_all_choices(tmp_path: Path) -> None:
         assert [(seen.body["seed"], "n" in seen.body) for seen in sent] == [(s, False) for s in (10, 11, 12)]
         assert len({seen.headers["x-request-id"] for seen in sent}) == 3
         assert home.is_quiet()
-
-
-async def test_the_total_time_is_that_of_all_choices(tmp_path: Path) -> None:
-    """Not of each: the second does not begin a time of its own. No engine is to blame."""
-    slow: tuple[Step, ...] = (Head(), Say(text("One")), Wait(0.4), Say(finish()), Say(DONE))
-    async with house(tmp_path, concurrency=1, timeouts={"total": 0.6}) as home:
-        home.engine.always(*slow)
-        answer = await home.ask(n=4)
-        assert (answer.status, answer.error["code"]) == (504, "total_timeout")
-        await eventually(home.is_quiet)
 
 
 # Lists of prompts.

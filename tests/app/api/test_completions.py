@@ -56,21 +56,6 @@ async def test_a_stream(home: GatewayFixture, client: AsyncOpenAI, include_usage
     assert (await home.booked())["first_content"] is not None
 
 
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_thought_is_nowhere_in_the_reply(
-    home: GatewayFixture, client: AsyncOpenAI, stream: bool
-) -> None:
-    """On any split."""
-    said = "<think>SECRET</think>Yes."
-    home.engine.always(*tale(*said))
-    if stream:
-        chunks = [c async for c in await client.completions.create(**ASKED, stream=True)]
-        text = "".join(c.choices[0].text for c in chunks)
-    else:
-        text = (await client.completions.create(**ASKED)).choices[0].text
-    assert text == "Yes."
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -146,15 +146,6 @@ async def test_the_answer_has_the_room_that_the_thought_left(
         assert not home.engine.requests[1].body.keys() & {"max_completion_tokens"}
 
 
-async def test_a_thought_that_keeps_its_budget_costs_no_second_request(tmp_path: Path) -> None:
-    async with raw_vllm(tmp_path) as home:
-        closed = (piece("</think>\n\n", 7), piece("It is 42.", 8), Say(finish()), Say(usage(5)), Say(DONE))
-        home.engine.play(*head(), piece("hm ", 1), *closed)
-        assert (await home.ask(stream=True, **BUDGET)).text == "It is 42."
-        assert len(home.engine.requests) == 1
-        assert (await home.booked())["thought_cut"] is None
-
-
 @pytest.mark.parametrize("end", [(Head(), CloseNow()), (Head(), Reset()), status(500)])
 async def test_an_engine_that_dies_over_the_answer_gives_an_error_and_no_false_finish(
     tmp_path: Path, end: tuple[Step, ...]

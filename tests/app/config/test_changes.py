@@ -30,15 +30,11 @@ def found(new: Config) -> tuple[list[str], list[str]]:
 
 CHANGES: dict[str, tuple[dict[str, Any], list[str], bool]] = {
     "a limit of the gateway": ({"gateway": {"state": "state", "max_messages": 3}}, ["gateway.max_messages"], False),
-    "names of hosts": ({"gateway": {"state": "state", "hosts": ["a"]}}, ["gateway.hosts"], False),
     "an address": ({"gateway": {"state": "state", "listen": "127.0.0.1:1"}}, ["gateway.listen"], True),
     "the state folder": ({"gateway": {"state": "other"}}, ["gateway.state"], True),
     "a cap": ({"models": {**BASE["models"], "annie": {"live": "far", "concurrency": 3}}}, ["models.annie.concurrency"], False),
     "a timeout": (
         {"models": {**BASE["models"], "annie": {"live": "far", "timeouts": {"total": 9.0}}}}, ["models.annie.timeouts.total"], False,
-    ),
-    "how long a caller may read nothing": (
-        {"models": {**BASE["models"], "annie": {"live": "far", "timeouts": {"idle": 9.0}}}}, ["models.annie.timeouts.idle"], False,
     ),
     "who is live": ({"models": {**BASE["models"], "annie": {"live": "b.1"}}}, ["models.annie.live"], True),
     "of a model with a dot": ({"models": {**BASE["models"], "m.2": {"live": "far"}}}, ["models.m.2.live"], True),
@@ -53,9 +49,7 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str], bool]] = {
     "one engine less": ({"engines": {"far": BASE["engines"]["far"]}, "models": {"annie": {"live": "far"}}},
                         ["engines.b.1", "engines.down", "models.m.2"], True),
     "an engine more": ({"engines": {**BASE["engines"], "new": BASE["engines"]["far"]}}, ["engines.new"], False),
-    "the policy": ({"gates": {"policy": "strict"}}, ["gates.policy"], False),
     "the bake": ({"promotion": {"bake_seconds": 1.0}}, ["promotion.bake_seconds"], False),
-    "what is slow in the bake": ({"promotion": {"bake_slow_factor": 2.0}}, ["promotion.bake_slow_factor"], False),
     "the log": ({"log": {"level": "debug"}}, ["log.level"], False),
     "the recorder": ({"shadow": {"record": True}}, ["shadow.record"], True),
     "the collector": ({"telemetry": {"otlp_endpoint": "http://127.0.0.1:1"}}, ["telemetry.otlp_endpoint"], True),
