@@ -59,8 +59,7 @@ class Flip:
 class GateResult:
     """One rule applied to one gate. `estimate` (in `unit`) has the bounds `interval`, and `limit` is the policy's.
 
-    `extend` requests stage 2. `curve_words` says how often the rule would pass a model that is not good enough; `curve` has only
-    a report of an earlier release.
+    `extend` requests stage 2. Only reports of earlier releases have `curve`, `curve_words` and `alarms`.
     """
 
     gate: str

@@ -12,7 +12,6 @@ from gates.judge.context import (
     if_asked,
     settle,
 )
-from gates.judge.curves import rate_words, zero_words
 from gates.judge.formatting import interval_method, join_names, outcome_wording, percent, plural
 from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import FloorRule, GateRules, RateRule, ZeroRule
@@ -98,7 +97,7 @@ def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRu
     )  # fmt: skip
     return GateResult(
         name, "zero", gate.tier, settled.verdict, n, seen.bad, seen.bad / n if n else None, interval,
-        0.0, "share", sentence, settled.extend, curve_words=zero_words(name, plan),
+        0.0, "share", sentence, settled.extend,
     )  # fmt: skip
 
 
@@ -127,7 +126,7 @@ def _zero_interval(
 def judge_rate(context: JudgingContext, name: str, gate: GateRules, rule: RateRule) -> GateResult:
     """Rule B: the share of successes, by Wilson's bounds; in a sequential run that of conversations, by bets."""
     judged = _rate_in_sequence if context.talks else _rate_by_stages
-    settled, seen, share, interval, words, until = judged(context, name, rule)
+    settled, seen, share, interval, until = judged(context, name, rule)
     n, sure = seen.ok + seen.bad, ""
     if interval and interval.low is not None and interval.high is not None:
         low, high = percent(interval.low, "down"), percent(interval.high, "up")
@@ -139,18 +138,18 @@ def judge_rate(context: JudgingContext, name: str, gate: GateRules, rule: RateRu
     )  # fmt: skip
     return GateResult(
         name, "rate", gate.tier, settled.verdict, n, seen.bad, share, interval, rule.least, "share",
-        sentence, settled.extend, curve_words=words,
+        sentence, settled.extend,
     )  # fmt: skip
 
 
-_Rate = tuple[SettledVerdict, OutcomeCounts, float | None, Interval | None, str, str]
+_Rate = tuple[SettledVerdict, OutcomeCounts, float | None, Interval | None, str]
 
 
 def _rate_in_sequence(context: JudgingContext, name: str, rule: RateRule) -> _Rate:
     states = context.states("candidate", name, 1)
     found = judge_sequence(context, rule.least, states, lambda case: span(states[case]))
     seen = count_outcomes(states[case] for case in found.cases)
-    return found.settled, seen, found.mean, found.interval, found.words, "more prompts"
+    return found.settled, seen, found.mean, found.interval, "more prompts"
 
 
 def _rate_by_stages(context: JudgingContext, name: str, rule: RateRule) -> _Rate:
@@ -164,7 +163,7 @@ def _rate_by_stages(context: JudgingContext, name: str, rule: RateRule) -> _Rate
     seen = first + more if more and not settled.early else first
     share = seen.ok / (seen.ok + seen.bad) if seen.ok + seen.bad else None
     until = plural(second.n, "more prompt")
-    return settled, seen, share, _rate_interval(context, level, seen), rate_words(name, plan), until
+    return settled, seen, share, _rate_interval(context, level, seen), until
 
 
 def _rate_interval(context: JudgingContext, level: float, seen: OutcomeCounts) -> Interval | None:

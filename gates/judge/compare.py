@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 
 from gates.contracts.verdict import ControlResult, Flip, GateResult, Interval, Verdict
 from gates.judge.context import CaseState, JudgingContext, OutcomeCounts, SettledVerdict, if_asked, settle
-from gates.judge.curves import compare_words
 from gates.judge.formatting import interval_method, percent, plural, points
 from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
@@ -63,7 +62,7 @@ def count_pairs(candidate: Mapping[str, CaseState], baseline: Mapping[str, CaseS
 def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: CompareRule) -> GateResult:
     """Rule C: not worse than the baseline by more than the margin, by Tango's bounds; in a sequential run by bets on conversations."""
     judged = _compare_in_sequence if context.talks else _compare_by_stages
-    settled, seen, loss, bound, words, until = judged(context, name, rule)
+    settled, seen, loss, bound, until = judged(context, name, rule)
     settled, sure = _require_usable_baseline(context, name, settled), ""
     if bound and bound.low is not None and bound.high is not None:
         over = bound.low > rule.margin
@@ -76,11 +75,11 @@ def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: Com
     )
     return GateResult(
         name, "compare", gate.tier, settled.verdict, seen.known, seen.lost, loss, bound, rule.margin, "share", sentence,
-        settled.extend, (), words, seen.flips,
+        settled.extend, flips=seen.flips,
     )  # fmt: skip
 
 
-_Compared = tuple[SettledVerdict, PairCounts, float | None, Interval | None, str, str]
+_Compared = tuple[SettledVerdict, PairCounts, float | None, Interval | None, str]
 
 
 def _compare_in_sequence(context: JudgingContext, name: str, rule: CompareRule) -> _Compared:
@@ -96,7 +95,7 @@ def _compare_in_sequence(context: JudgingContext, name: str, rule: CompareRule) 
     loss, bound = None if found.mean is None else 1.0 - 2.0 * found.mean, found.interval
     if bound and bound.low is not None and bound.high is not None:
         bound = replace(bound, low=1.0 - 2.0 * bound.high, high=1.0 - 2.0 * bound.low)
-    return found.settled, seen, loss, bound, found.words, "more prompts"
+    return found.settled, seen, loss, bound, "more prompts"
 
 
 def _compare_by_stages(context: JudgingContext, name: str, rule: CompareRule) -> _Compared:
@@ -115,7 +114,7 @@ def _compare_by_stages(context: JudgingContext, name: str, rule: CompareRule) ->
     seen = first + second if late and not settled.early else first
     loss = (seen.lost - seen.won) / seen.known if seen.known else None
     until = plural(more, "more prompt")
-    return settled, seen, loss, _interval(context, rule, seen), compare_words(plan), until
+    return settled, seen, loss, _interval(context, rule, seen), until
 
 
 def _require_usable_baseline(context: JudgingContext, name: str, settled: SettledVerdict) -> SettledVerdict:

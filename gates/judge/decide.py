@@ -107,7 +107,7 @@ def _calls_and_none(context: JudgingContext, name: str, rule: Rule) -> Iterator[
             )
             first = max(1, sum(case.stage == 1 for case in of))
             found = _JUDGES[rule](alone, name, gate, replace(getattr(gate, rule), n=first, n_max=len(of)))
-            yield replace(found, gate=f"{name}[{part}]", extend=False, curve_words="")
+            yield replace(found, gate=f"{name}[{part}]", extend=False)
 
 
 # ----------------------------------------------------------------------------------------- verdict

@@ -8,7 +8,6 @@ from math import ceil, exp, inf, isinf, log, log1p
 from gates.contracts.metric import METRICS, Metric
 from gates.contracts.verdict import GateResult, Interval, Verdict
 from gates.judge.context import JudgingContext, OutcomeCounts, SettledVerdict, Timing, settle
-from gates.judge.curves import latency_words
 from gates.judge.formatting import format_number, interval_method, percent, plural
 from gates.policy.policy import LatencyRule, RatioRule
 from gates.stats.bootstrap import Pair, median_log_ratio
@@ -62,7 +61,6 @@ def _absolute(
         label, "latency", rule.tier, settled.verdict, len(seen), bad, None if isinf(value) else sign * value,
         interval, rule.limit, measure.unit,
         _sentence(context, measure, rule, seen, sign * value, least, most, settled, more), settled.extend,
-        curve_words=latency_words(measure.within(rule.limit), plan),
     )  # fmt: skip
 
 

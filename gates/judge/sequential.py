@@ -12,18 +12,17 @@ from typing import NamedTuple
 from gates.contracts.case import Case, Suite
 from gates.contracts.verdict import Decision, Interval, Verdict
 from gates.judge.context import CaseState, JudgingContext, SettledVerdict
-from gates.judge.formatting import percent, plural
+from gates.judge.formatting import plural
 from gates.stats.sequential import Unit, judge_mean, mean_bounds
 
 
 class Sequence(NamedTuple):
-    """One rule's decision, the cases that led to it, and their mean with its bounds (None without cases). `words`: the sentence on its power."""
+    """One rule's decision, the cases that led to it, and their mean with its bounds (None without cases)."""
 
     settled: SettledVerdict
     cases: tuple[str, ...]
     mean: float | None
     interval: Interval | None
-    words: str
 
 
 def span(state: CaseState) -> Unit | None:
@@ -47,12 +46,11 @@ def judge_sequence(
     open_ = verdict is Verdict.INCONCLUSIVE
     why = "undecided after all prompts of the suite" if open_ and ended else ""
     settled = SettledVerdict(verdict, open_ and not ended, why, f"decided after {plural(n, 'conversation')}")
-    words = f"would pass a model at its limit in at most {percent(1.0 - confidence)} of runs, at any end"
     if not n:
-        return Sequence(settled, (), None, None, words)
+        return Sequence(settled, (), None, None)
     interval = Interval(*mean_bounds(units[:n], confidence), confidence, "betting, at any time")
     used, mean = tuple(chain.from_iterable(talks[:n])), fmean(chain.from_iterable(units[:n]))
-    return Sequence(settled, used, mean, interval, words)
+    return Sequence(settled, used, mean, interval)
 
 
 def undecided_cases(decision: Decision, suite: Suite, asked: Collection[str] = ()) -> list[Case]:

@@ -8,7 +8,7 @@ from gates.contracts.case import Suite
 from gates.contracts.errors import PolicyError
 from gates.policy.policy import GateRules, Policy
 from gates.stats.compare import passes
-from gates.stats.plans import can_pass, upper_rank
+from gates.stats.plans import QuantilePlan, RatePlan
 
 
 def check_policy(policy: Policy, suite: Suite) -> None:
@@ -27,8 +27,8 @@ def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
                 f"{where}.compare", c.n, partial(passes, 0, 0, margin=c.margin, confidence=level)
             )
         if r := gate.rate:
-            enough = partial(can_pass, least=r.least, confidence=policy.level(r.n, r.n_max))
-            yield from _too_few(f"{where}.rate", r.n, enough)
+            rate = RatePlan(r.n, r.least, confidence=policy.level(r.n, r.n_max))
+            yield from _too_few(f"{where}.rate", r.n, partial(_all_good, rate))
         yield from _check_sizes(gate, where, name, suite)
         if gate.compare and policy.same.n > (first := len(suite.of(name, 1))):
             there = f"suite {suite.name} has {first} {name} prompts in stage 1 ({where})"
@@ -36,11 +36,15 @@ def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
     if [name for name, gate in policy.gates.items() if gate.tier == "critical"] == ["judge"]:
         yield "gates.judge is the only critical gate; a model's opinion may not decide alone: make another one critical"
     for name, latency in policy.latency.items():
-        bounds = partial(upper_rank, q=latency.quantile, confidence=policy.level(latency.n, latency.n_max))
-        yield from _too_few(f"latency.{name}", latency.n, bounds)
+        plan = QuantilePlan(latency.n, 0, latency.quantile, policy.level(latency.n, latency.n_max))
+        yield from _too_few(f"latency.{name}", latency.n, partial(_all_good, plan))
         if latency.ratio and latency.ratio.blocks > policy.speed.blocks:
             blocks = latency.ratio.blocks
             yield f"latency.{name}.ratio.blocks is {blocks}; speed.blocks runs {policy.speed.blocks}"
+
+
+def _all_good(plan: RatePlan | QuantilePlan, n: int) -> bool:
+    return plan.passes(n, n)
 
 
 def _too_few(where: str, n: int, suffices: Callable[[int], object]) -> Iterator[str]:

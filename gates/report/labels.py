@@ -6,7 +6,7 @@ from typing import Final
 from gates.contracts.metric import METRICS
 from gates.contracts.sample import BASELINE, CANDIDATE, OTHER_PREFIX
 from gates.contracts.verdict import GateResult, Verdict
-from gates.judge.formatting import format_number, percent, plural, points, title
+from gates.judge.formatting import percent, plural, points, title
 from gates.report.statement import Distribution, Statement
 
 RULES: Final = {
@@ -24,10 +24,6 @@ MARKS: Final = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.INCONCLUSIVE: 
 def sentence(words: str) -> str:
     """A sentence of the judge with a capital letter and a full stop."""
     return words[:1].upper() + words[1:] + ("" if words.endswith((".", "?")) else ".")
-
-
-def higher_is_better(gate: GateResult) -> bool:
-    return gate.rule in ("floor", "rate") or (gate.rule == "latency" and is_rate(gate.gate))
 
 
 def is_rate(gate: str) -> bool:
@@ -77,39 +73,37 @@ def amount(value: float | None, gate: GateResult) -> str:
     if gate.rule == "latency":
         return f"{plain(value)} {gate.unit}"
     if gate.rule == "ratio":
-        return f"{percent(abs(value))} {'faster' if value < 0 else 'slower'}" if value else "as fast"
+        return f"{percent(abs(value))} {'faster' if value < 0 else 'slower'}"
     if gate.rule == "compare":
-        return f"{points(abs(value))} pt {'better' if value < 0 else 'worse'}" if value else "no worse"
+        return f"{points(abs(value))} pt {'better' if value < 0 else 'worse'}"
     return percent(value)
 
 
 def plain(value: float) -> str:
     """A number for display: 1,204 or 92.3; infinity is ∞."""
-    if math.isinf(value):
-        return "∞"
-    digits = format_number(value, 0 if abs(value) >= 100 else 1)
-    return f"{float(digits):,.1f}".removesuffix(".0")
+    return (
+        "∞"
+        if math.isinf(value)
+        else f"{value:,.0f}"
+        if abs(value) >= 100
+        else f"{value:,.1f}".removesuffix(".0")
+    )
 
 
 def measured(gate: GateResult) -> str:
     """What was measured: counts where cases were counted, else the estimate."""
     if gate.n == 0:
         return "nothing"
-    if gate.rule in ("floor", "zero", "rate"):
-        return tally_text(gate.n - gate.bad, gate.n)
-    return amount(gate.estimate, gate)
+    counted = gate.rule in ("floor", "zero", "rate")
+    return tally_text(gate.n - gate.bad, gate.n) if counted else amount(gate.estimate, gate)
 
 
 def required(gate: GateResult) -> str:
     """What the policy asks for."""
     if gate.rule == "zero":
         return "0 failures"
-    if gate.limit is None:
-        return ""
-    least = gate.limit * gate.n
-    if gate.rule == "floor" and gate.n and abs(least - round(least)) < 1e-6:
-        return f"≥ {round(least)} of {gate.n}"
-    return f"{'≥' if higher_is_better(gate) else '≤'} {amount(gate.limit, gate)}"
+    least = gate.rule in ("floor", "rate") or (gate.rule == "latency" and is_rate(gate.gate))
+    return f"{'≥' if least else '≤'} {amount(gate.limit, gate)}"
 
 
 def tally_text(ok: int, n: int, lost: int = 0) -> str:

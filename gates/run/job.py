@@ -30,11 +30,10 @@ from gates.run.progress import Display
 from gates.run.request import PlannedRequest
 from gates.run.request_plan import (
     control_requests,
-    extension_requests,
-    first_stage_requests,
     latency_prompts,
     latency_schedule,
     self_comparison_requests,
+    stage_requests,
 )
 from gates.run.rulings import FILE as RULINGS
 from gates.run.runner import LATENCY_PACE, Pace, run
@@ -73,12 +72,12 @@ async def run_job(job: GateJob, store: SampleStore, *, track: ProgressFactory = 
     if job.sequential:
         await runner.ask_in_turn(checks)
     else:
-        stage, named = first_stage_requests(job), [case for case in job.suite.cases if case.named]
-        await runner.ask("named cases", first_stage_requests(job, named), then=(*stage, *checks))
+        stage, named = stage_requests(job), [case for case in job.suite.cases if case.named]
+        await runner.ask("named cases", stage_requests(job, named), then=(*stage, *checks))
         if job.full or not runner.failed:
             await runner.ask("first stage", stage, then=checks)
         if more := set(extensions(runner.judged().decision)) - set(METRICS):
-            await runner.ask("extension", extension_requests(job, more), then=checks)
+            await runner.ask("extension", stage_requests(job, stage=2, gates=more), then=checks)
     if not runner.failed:
         await runner.ask("controls", checks)
         if job.timed and job.policy.latency:
@@ -101,7 +100,7 @@ class _JobRunner:
         while wanted := undecided_cases(self.judged().decision, self._job.suite, asked):
             some = wanted[: max(LOOK, len(asked) // 8)]
             asked.update(case.id for case in some)
-            await self.ask(f"to prompt {len(asked)}", first_stage_requests(self._job, some), then=checks)
+            await self.ask(f"to prompt {len(asked)}", stage_requests(self._job, some), then=checks)
 
     async def ask(
         self,

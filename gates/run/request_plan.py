@@ -12,18 +12,15 @@ from gates.run.conversation import buckets_within
 from gates.run.gate_job import GateJob
 from gates.run.latency_schedule import Schedule
 from gates.run.request import PlannedRequest, plan_requests
-from gates.run.target import Arm
 
 
-def first_stage_requests(job: GateJob, cases: Iterable[Case] | None = None) -> tuple[PlannedRequest, ...]:
-    """Stage 1 of both arms, case by case, with every repeat that a gate counts; only these cases, if given."""
+def stage_requests(
+    job: GateJob, cases: Iterable[Case] | None = None, *, stage: int = 1, gates: Collection[str] | None = None
+) -> tuple[PlannedRequest, ...]:
+    """A stage of both arms, case by case, with every repeat that a gate counts; only these cases, or of these gates, if given."""
     suite = job.suite if cases is None else replace(job.suite, cases=tuple(cases))
-    return plan_requests(suite, _compared(job), policy=job.policy, gates=job.policy.gates)
-
-
-def extension_requests(job: GateJob, gates: Collection[str]) -> tuple[PlannedRequest, ...]:
-    """The extension (stage 2) of these gates."""
-    return plan_requests(job.suite, _compared(job), policy=job.policy, stage=2, gates=gates)
+    arms, wanted = [job.arms[CANDIDATE], job.arms[BASELINE]], job.policy.gates if gates is None else gates
+    return plan_requests(suite, arms, policy=job.policy, stage=stage, gates=wanted)
 
 
 def self_comparison_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
@@ -76,7 +73,3 @@ def latency_schedule(job: GateJob, chars_per_token: float) -> Schedule:
         pause_s=(speed.pause[0], speed.pause[1]),
         chars_per_token=chars_per_token,
     )
-
-
-def _compared(job: GateJob) -> list[Arm]:
-    return [job.arms[CANDIDATE], job.arms[BASELINE]]

@@ -131,8 +131,8 @@ class OutsideChecks:
         """`suite`: its name or path."""
         self._cases = {c.id: c for c in cases if any(needs_ruling(c, gate) for gate in c.gates)}
         self._suite, self._folder = suite, suite.parent
-        checks = {name: c.expect.get("checks", {}) for name, c in self._cases.items()}
-        self._functions = {name: check["python"] for name, check in checks.items() if "python" in check}
+        checks = {name: c.expect.get("checks", {}).get("python") for name, c in self._cases.items()}
+        self._functions = {name: wanted for name, wanted in checks.items() if wanted}
         self._judges = {name: c.expect["judge"] for name, c in self._cases.items() if "judge" in c.expect}
         self.rulings: dict[tuple[str, str], Ruling] = {}
 

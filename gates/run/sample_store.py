@@ -6,7 +6,6 @@ that is wrong raises SamplesError. A file belongs to one run, has one writer, an
 
 import fcntl
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -64,18 +63,14 @@ class SampleStore:
 
     def append(self, samples: Iterable[Sample]) -> None:
         """Write samples to disk, with one fsync for all. Raises SamplesError: a key is there or another run's; RunError: the disk refuses."""
-        lines: list[bytes] = []
-        new: set[str] = set()
+        keys, lines = set(self._keys), list[bytes]()
         for sample in samples:
-            if sample.key in self:
-                raise SamplesError(
-                    f"{self.path}: {_name(sample.key)} is there already; nothing is asked twice"
-                )
-            _check(sample, self._suite, self._arms, new, str(self.path))
+            _check(sample, self._suite, self._arms, keys, str(self.path))
             lines.append(render(sample).encode("ascii"))
-        data = b"".join(lines)
+        data = left = b"".join(lines)
         try:
-            _write(self._file, data)
+            while left:
+                left = left[os.write(self._file, left) :]
             os.fsync(self._file)
         except OSError as error:
             with suppress(OSError):  # if this fails too, the next open cuts the line off
@@ -85,18 +80,24 @@ class SampleStore:
                 f"the {len(self)} samples before are safe"
             ) from error
         self._size += len(data)
-        self._keys |= new
+        self._keys = keys
 
     def _recover(self) -> int:
         """Read all keys and cut off an incomplete last line. Returns the size of the valid part."""
         sound = 0
         with open(self._file, "rb", closefd=False) as file:
-            for sample, size in _parsed(file, self.path, torn_ok=True):
-                _check(sample, self._suite, self._arms, self._keys, f"{self.path}:{len(self) + 1}")
-                sound += size
-        if os.fstat(self._file).st_size > sound:
-            os.ftruncate(self._file, sound)
-            os.fsync(self._file)
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n") and (number > 1 or _may_begin(line)):
+                    break
+                _check(
+                    _parsed(line, f"{self.path}:{number}"),
+                    self._suite,
+                    self._arms,
+                    self._keys,
+                    f"{self.path}:{number}",
+                )
+                sound += len(line)
+        os.ftruncate(self._file, sound)
         return sound
 
 
@@ -105,53 +106,49 @@ def read_samples(path: Path, *, suite: str | None = None) -> Iterator[Sample]:
     keys: set[str] = set()
     try:
         with path.open("rb") as file:
-            for number, (sample, _) in enumerate(_parsed(file, path, torn_ok=False), start=1):
+            for number, line in enumerate(file, start=1):
+                sample = _parsed(line, f"{path}:{number}")
                 _check(sample, suite, {}, keys, f"{path}:{number}")
                 yield sample
     except OSError as error:
         raise SamplesError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _parsed(lines: Iterable[bytes], path: Path, torn_ok: bool) -> Iterator[tuple[Sample, int]]:
-    """Every valid line and its size. An incomplete last line ends the iteration or raises SamplesError."""
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}:{number}"
-        if not line.endswith(b"\n"):
-            if torn_ok and (number > 1 or _HEAD.startswith(line[: len(_HEAD)]) or not line.strip(b"\0")):
-                return
-            raise SamplesError(f"{where}: the last line is torn; it was cut in writing")
-        try:
-            text = line.decode("ascii")
-        except UnicodeDecodeError:
-            raise SamplesError(f"{where}: not a whole sample (bytes that are never written)") from None
-        yield parse(text, where), len(line)
+def _may_begin(line: bytes) -> bool:
+    """Whether an incomplete first line may be a sample's, so that the file is ours to cut; zeroes are left by a crash of the host."""
+    return _HEAD.startswith(line[: len(_HEAD)]) or not line.strip(b"\0")
+
+
+def _parsed(line: bytes, where: str) -> Sample:
+    if not line.endswith(b"\n"):
+        raise SamplesError(f"{where}: the last line is torn; it was cut in writing")
+    try:
+        return parse(line.decode("ascii"), where)
+    except UnicodeDecodeError:
+        raise SamplesError(f"{where}: not a whole sample (bytes that are never written)") from None
 
 
 def _check(
     sample: Sample, suite: str | None, arms: Mapping[str, Identity], keys: set[str], where: str
 ) -> None:
     """Raise SamplesError for a sample that may not be in this file; else add its key to `keys`."""
-    key = sample.key
-    if suite is not None and key.suite != suite:
-        raise SamplesError(
-            f"{where}: a sample of the suite {key.suite}, and this run's is {suite}; "
-            "give the run a folder of its own (--out DIR)"
-        )
-    if body_digest(sample.request) != key.request:
-        raise SamplesError(f"{where}: the request is not the one in the key; the line was edited")
-    if key.digest in keys:
-        raise SamplesError(f"{where}: {_name(key)} is there a second time; the file was edited")
+    key, why = sample.key, ""
     known = arms.get(key.arm, (key.artefact, key.engine))
-    if known != (key.artefact, key.engine):
+    if suite is not None and key.suite != suite:
+        why = f"a sample of the suite {key.suite}, and this run's is {suite}; {_ANEW}"
+    elif body_digest(sample.request) != key.request:
+        why = "the request is not the one in the key; the line was edited"
+    elif key.digest in keys:
+        why = f"{key.arm}/{key.case} ({key.mode}, repeat {key.repeat}) is there a second time; the file was edited"
+    elif known != (key.artefact, key.engine):
         what = "artefact" if known[0] != key.artefact else "engine"
-        raise SamplesError(
-            f"{where}: {key.arm} was another {what} when this was asked; give the run a folder of its own (--out DIR)"
-        )
+        why = f"{key.arm} was another {what} when this was asked; {_ANEW}"
+    if why:
+        raise SamplesError(f"{where}: {why}")
     keys.add(key.digest)
 
 
-def _name(key: SampleKey) -> str:
-    return f"{key.arm}/{key.case} ({key.mode}, repeat {key.repeat})"
+_ANEW: Final = "give the run a folder of its own (--out DIR)"
 
 
 def _open(path: Path) -> int:
@@ -162,20 +159,10 @@ def _open(path: Path) -> int:
     except OSError as error:
         raise SamplesError(f"{path}: cannot be opened ({error.strerror})") from None
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise SamplesError(f"{path}: is no plain file")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if new:
-            sync(path.parent)
     except BlockingIOError:
         os.close(file)
         raise SamplesError(f"{path}: another run is writing it; wait for its end, or stop it") from None
-    except BaseException:
-        os.close(file)
-        raise
+    if new:
+        sync(path.parent)
     return file
-
-
-def _write(file: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(file, data) :]

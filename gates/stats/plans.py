@@ -1,4 +1,4 @@
-"""Plans with exact operating curves, fixed before the run: rule A (no failure), rule B (a share), rule D (a quantile). Pure.
+"""Plans that are fixed before the run: rule A (no failure), rule B (a share), rule D (a quantile). Pure.
 
 A plan has one look, or one extension after an undecided look, after which undecided fails. Sources: Jennison & Turnbull 1983,
 Technometrics 25:49-58 (bounds ordered by stage); Bowyer, Aitchison & Ivanova (2025), arXiv 2503.01747 (why not the normal
@@ -8,10 +8,9 @@ statistics).
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf
 
 from gates.contracts.verdict import Verdict
-from gates.stats.binomial import cdf, clopper_pearson_upper, pmf, root, tail, wilson_lower, wilson_upper
+from gates.stats.binomial import cdf, clopper_pearson_upper, root, wilson_lower, wilson_upper
 
 
 class TwoLooks:
@@ -21,54 +20,23 @@ class TwoLooks:
     n: int
     more: int
 
-    def _marks(self, n: int) -> tuple[float, float]:
-        """The smallest number of good ones that passes a look at n, and the largest that fails it."""
+    def passes(self, good: int, n: int) -> bool:
+        """Whether so many good ones pass a look at n."""
+        raise NotImplementedError
+
+    def fails(self, good: int, n: int) -> bool:
+        """Whether so few good ones fail a look at n."""
         raise NotImplementedError
 
     def judge(self, good: int, more_good: int | None = None) -> Verdict:
         """The verdict on `good` of n, and of the extension; INCONCLUSIVE requests it. A result that is undecided after it is a fail."""
-        need, drop = self._marks(self.n)
-        if good >= need:
+        if self.passes(good, self.n):
             return Verdict.PASS
-        if not self.more or good <= drop:
+        if not self.more or self.fails(good, self.n):
             return Verdict.FAIL
         if more_good is None:
             return Verdict.INCONCLUSIVE
-        return Verdict.PASS if good + more_good >= self._marks(self.n + self.more)[0] else Verdict.FAIL
-
-    def chance(self, rate: float) -> float:
-        """The exact probability to pass if each is good with probability `rate`."""
-        need_in_all = self._marks(self.n + self.more)[0] if self.more else inf
-        return two_looks(self.n, *self._marks(self.n), self.more, need_in_all, rate)
-
-
-@lru_cache(maxsize=1 << 10)
-def two_looks(n: int, need: float, drop: float, more: int, need_in_all: float, p: float) -> float:
-    """The exact probability to pass one look and at most one extension: `need` of the first `n` pass, `drop` or fewer fail; in between,
-    `more` are asked, and `need_in_all` of all pass. Infinity: cannot be passed.
-    """
-    at_once = 0.0 if need == inf else tail(int(need), n, p)
-    if more == 0 or need_in_all == inf:
-        return at_once
-    between = range(max(0, int(drop) + 1), int(min(need, n + 1)))
-    return at_once + sum(pmf(k, n, p) * tail(int(need_in_all) - k, more, p) for k in between)
-
-
-@lru_cache(maxsize=1 << 12)
-def needed(n: int, least: float, confidence: float = 0.95) -> float:
-    """The smallest number of successes of n that passes one look; infinity if none does."""
-    return next((k for k in range(n + 1) if wilson_lower(k, n, confidence) >= least), inf)
-
-
-def can_pass(n: int, least: float, confidence: float = 0.95) -> bool:
-    """Whether n successes of n pass one look."""
-    return wilson_lower(n, n, confidence) >= least
-
-
-@lru_cache(maxsize=1 << 12)
-def dropped(n: int, least: float, confidence: float = 0.95) -> int:
-    """The largest number of successes of n that fails one look; -1 if none does."""
-    return sum(wilson_upper(k, n, confidence) < least for k in range(n + 1)) - 1
+        return Verdict.PASS if self.passes(good + more_good, self.n + self.more) else Verdict.FAIL
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +48,11 @@ class RatePlan(TwoLooks):
     more: int = 0
     confidence: float = 0.95
 
-    def _marks(self, n: int) -> tuple[float, float]:
-        return needed(n, self.least, self.confidence), dropped(n, self.least, self.confidence)
+    def passes(self, good: int, n: int) -> bool:
+        return wilson_lower(good, n, self.confidence) >= self.least
+
+    def fails(self, good: int, n: int) -> bool:
+        return wilson_upper(good, n, self.confidence) < self.least
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +109,14 @@ class QuantilePlan(TwoLooks):
     q: float = 0.5
     confidence: float = 0.95
 
-    def _marks(self, n: int) -> tuple[float, float]:
-        up, down = upper_rank(n, self.q, self.confidence), lower_rank(n, self.q, self.confidence)
-        # The upper bound is within the limit if `up` values are; the lower bound is beyond it if fewer
-        # than `down` are.
-        return (inf if up is None else up, -1 if down is None else down - 1)
+    def passes(self, good: int, n: int) -> bool:
+        up = upper_rank(
+            n, self.q, self.confidence
+        )  # the upper bound is within the limit if so many values are
+        return up is not None and good >= up
+
+    def fails(self, good: int, n: int) -> bool:
+        down = lower_rank(
+            n, self.q, self.confidence
+        )  # the lower bound is beyond the limit if fewer values are within
+        return down is not None and good < down

@@ -18,8 +18,6 @@ RARER: frozenset[tuple[str, str]] = scaled(frozenset(), frozenset({("leak", "flo
 """What the thin file fails by, too, where she is asked the whole suite."""
 CONTROLS = {"A/A", "tools-removed", *scaled((), ("stranger", "thinking-on"))}
 """What a run of the policy shows of itself."""
-PASSED_ANYWAY = scaled("30", "4.6")
-"""Per cent of the runs in which its rule against leaks would let such a model pass."""
 
 
 @pytest.fixture(scope="session")
@@ -45,11 +43,6 @@ def test_the_report_holds_its_own_proof_that_it_can_fail(passed: Ended) -> None:
     controls = {c.name: c for c in passed.statement.decision.controls}
     assert controls.keys() >= CONTROLS
     assert all(control.holds for control in controls.values())
-
-
-def test_the_report_says_what_it_would_let_pass(passed: Ended) -> None:
-    (leak,) = [r for r in passed.statement.decision.gates if (r.gate, r.rule) == ("leak", "zero")]
-    assert f"leaks 2 % of the time in {PASSED_ANYWAY} % of runs" in leak.curve_words
 
 
 @pytest.mark.parametrize("candidate, gates", BAD.items(), ids=BAD.keys())

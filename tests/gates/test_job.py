@@ -20,10 +20,10 @@ from gates.run.job import JobResult, judge, run_job
 from gates.run.request import PlannedRequest
 from gates.run.request_plan import (
     control_requests,
-    first_stage_requests,
     latency_prompts,
     latency_schedule,
     self_comparison_requests,
+    stage_requests,
 )
 from gates.run.sample_store import SampleStore
 from gates.run.target import Target, Variant
@@ -75,13 +75,13 @@ def test_a_job_without_the_engine_of_a_control_is_refused_by_its_name() -> None:
 
 
 def test_the_first_stage_asks_both_arms_the_same() -> None:
-    asks = first_stage_requests(JOB)
+    asks = stage_requests(JOB)
     by_arm = {arm: [a.request for a in asks if a.key.arm == arm] for arm in arms(asks)}
     assert by_arm.keys() == {CANDIDATE, BASELINE} and by_arm[CANDIDATE] == by_arm[BASELINE]
 
 
 def test_a_case_is_asked_as_often_as_its_gates_count() -> None:
-    asks = [a for a in first_stage_requests(JOB) if a.key.arm == CANDIDATE and a.key.mode == "stream"]
+    asks = [a for a in stage_requests(JOB) if a.key.arm == CANDIDATE and a.key.mode == "stream"]
     for case in SUITE.cases:
         if case.stage == 1:
             numbers = [a.key.repeat for a in asks if a.key.case == case.id]
@@ -275,7 +275,7 @@ async def test_a_sequential_run_ends_where_every_rule_has_passed_and_tests_itsel
 
 
 def test_prompts_with_the_longest_spoken_answers_are_timed_first() -> None:
-    asks = [a for a in first_stage_requests(JOB) if a.key.arm == BASELINE and a.key.mode == "stream"]
+    asks = [a for a in stage_requests(JOB) if a.key.arm == BASELINE and a.key.mode == "stream"]
     favourite = SUITE.of("empty", 1)[7].id
 
     def model(case: Case, ask: PlannedRequest) -> dict[str, object]:

@@ -24,6 +24,7 @@ from gates.policy.policy import (
     SelfComparison,
 )
 from gates.run.request import with_system
+from gates.stats.binomial import pmf, tail
 from gates.stats.compare import ComparePlan
 from gates.stats.plans import QuantilePlan, RatePlan
 from gates.suite.load import load_suite
@@ -245,13 +246,27 @@ def test_the_hardened_policy_differs_from_annie_in_its_prompt_alone() -> None:
 # --------------------------------------------------------------------------- what the numbers promise
 
 
+def passing(plan: RatePlan | QuantilePlan, rate: float) -> float:
+    """The exact probability to pass if each is good with this rate."""
+    total = 0.0
+    for good in range(plan.n + 1):
+        first, chance = plan.judge(good), pmf(good, plan.n, rate)
+        if first is Verdict.INCONCLUSIVE:
+            least = next(
+                (k for k in range(plan.more + 1) if plan.judge(good, k) is Verdict.PASS), plan.more + 1
+            )
+            chance *= tail(least, plan.more, rate)
+        total += chance if first is not Verdict.FAIL else 0.0
+    return total
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_no_shipped_rule_passes_a_model_on_its_limit_more_often_than_promised(name: str) -> None:
     law = load_policy(name)
     for gate in law.gates.values():
         if rate := gate.rate:
             plan = RatePlan(rate.n, rate.least, rate.n_max - rate.n, law.level(rate.n, rate.n_max))
-            assert plan.chance(rate.least) <= 0.051
+            assert passing(plan, rate.least) <= 0.051
         if compare := gate.compare:
             level = law.level(compare.n, compare.n_max)
             against = ComparePlan(compare.n, compare.margin, compare.n_max - compare.n, level)
@@ -259,4 +274,4 @@ def test_no_shipped_rule_passes_a_model_on_its_limit_more_often_than_promised(na
     for latency in law.latency.values():
         level = law.level(latency.n, latency.n_max)
         speed = QuantilePlan(latency.n, latency.n_max - latency.n, latency.quantile, level)
-        assert speed.chance(latency.quantile) <= 0.051
+        assert passing(speed, latency.quantile) <= 0.051
