@@ -1,7 +1,6 @@
 """The shipped suites are fit to judge by; that the policies' plans find their prompts is `test_policy`'s."""
 
 import random
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -10,67 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.contracts.case import Case, Suite, conversations
+from gates.contracts.case import conversations
 from gates.detect.answers import find_wrong_answer
-from gates.detect.toolcall import mismatch
 from gates.policy.check import check_policy
 from gates.policy.load import load_policy
 from gates.suite.contamination import prompt_of
-from gates.suite.draw import drawn, in_random_order, seeded_shuffle
-from gates.suite.expect import example
+from gates.suite.draw import drawn, in_random_order
 from gates.suite.load import load_suite, shipped
 from tests.gates.judged import suite as small_suite
 
 NAMES = shipped()
 suite = cache(load_suite)
 
-# pool: share of the unnamed cases in stage 1, and gates that the first so many of either stage count for
-POOLS: dict[str, tuple[float, dict[str, int]]] = {
-    "chat": (1 / 2, {}),
-    "text": (1 / 2, {"leak": 45}),
-    "fact": (90 / 140, {}),
-    "sum": (95 / 145, {"leak": 25}),
-    "tool": (1 / 2, {"empty": 42}),
-    "idle": (1 / 2, {"empty": 18}),
-    "everyday": (160 / 243, {}),
-}
 # What was asked of which model must stay known: another digest needs another version.
 DIGESTS = {
     ("annie", 1): "sha256:61f5663e0c256ee35d961f06bf37315efd2e103deaa12e2af5718c2fd00084da",
     ("annie-nano", 1): "sha256:0576f702b11d41d21ba53e290fa596c956cdbca77ee48877a65a31eee0cbe8dc",
     ("annie-nano", 2): "sha256:63250076a343532cc2557d764ca0388ae041ad87190b312cc42af21bf062cb0a",
 }
-
-
-def pool_of(case: Case) -> str:
-    return case.id.split("-")[0]
-
-
-def in_pool(whole: Suite, pool: str) -> list[Case]:
-    return [case for case in whole.cases if pool_of(case) == pool]
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("pool", POOLS)
-def test_the_stages_are_drawn_by_lot(name: str, pool: str) -> None:
-    share, lent = POOLS[pool]
-    unnamed = {case.id: case for case in in_pool(suite(name), pool) if not case.named}
-    order, first = seeded_shuffle(f"{name} 1", unnamed), round(share * len(unnamed))
-
-    for place, case in enumerate(unnamed[i] for i in order):
-        stage, rank = (1, place) if place < first else (2, place - first)
-        assert case.stage == stage
-        assert {gate: gate in case.gates for gate in lent} == {g: rank < n for g, n in lent.items()}
-
-
-def test_a_kannada_prompt_wants_a_kannada_reply() -> None:
-    for case in suite("annie").cases:
-        if "script" in case.gates:
-            letters = re.search(r"[\u0c80-\u0cff]", prompt_of(case))
-            assert case.expect["script"] == ("Knda" if letters else "Latn")
-
-
-# ------------------------------------------------------------------------------ answers and calls fit
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,18 +36,6 @@ def test_an_answer_is_right_when_said_and_not_by_saying_the_question_again(name:
             said = [*answer.get("any", ()), *([f"{answer['number']:g}"] if "number" in answer else [])]
             assert [text for text in said if find_wrong_answer(f"{text}.", answer)] == [], case.id
             assert find_wrong_answer(prompt_of(case), answer), case.id
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_expected_call_can_be_made_and_none_is_met_by_silence(name: str) -> None:
-    for case in suite(name).of("tools"):
-        expected = case.expect["calls"]
-        made = [
-            (call["name"], {key: example(next(v for v in values if v != "")) for key, values in call["arguments"].items() if "" not in values})
-            for call in expected
-        ]  # fmt: skip
-        assert mismatch(expected, made) is None, case.id
-        assert mismatch(expected, [] if expected else [("get_weather", {"city": "Hassan"})]), case.id
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,12 +68,6 @@ def test_nobody_can_draw_others_by_writing_them_elsewhere(sizes: Mapping[str, in
     ids = {case.id for case in shuffled.cases}
     assert ids == {case.id for case in drawn(whole, sizes).cases}
     assert [case for case in lines if case.id in ids] == list(shuffled.cases)
-
-
-def test_a_prompt_of_several_gates_counts_for_each() -> None:
-    whole = small_suite()
-    both = replace(whole, cases=tuple(replace(case, gates=("leak", "tools")) for case in whole.cases))
-    assert len(drawn(both, {"leak": 30, "tools": 30}).cases) == 30
 
 
 @pytest.mark.parametrize("law, asked", [("annie-nano-short", "annie-nano"), ("annie-short", "annie")])
