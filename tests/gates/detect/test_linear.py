@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from gates.detect.leak import FURTHER, MAIN
+from gates.detect.leak import SIGNS
 
-SIGNS = [sign for kinds in (MAIN, FURTHER) for kind in kinds.values() for sign in kind]
 REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 WIDE = (code.SUBPATTERN, code.BRANCH, code.ANY, code.NOT_LITERAL, *REPEATS)
 
