@@ -236,18 +236,12 @@ def _case(document: Mapping[str, Any], definitions: SuiteDefinitions = SuiteDefi
     tools = _case_tools(document.get("tools", []), definitions)
     needed = {found for gate in line.gates if (found := GATES[gate].expects)}
     check_expectation(line.expect, needed, tools)
-    return Case(
-        id=line.id,
-        gates=line.gates,
-        messages=_messages(line, document, definitions),
-        tools=tools,
-        tool_choice=line.tool_choice,
-        expect=line.expect,
-        named=line.named,
-        stage=line.stage,
-        language=line.language,
-        turn=line.turn,
-    )
+    shared = {name: getattr(line, name) for name in _SHARED}
+    return Case(messages=_messages(line, document, definitions), tools=tools, **shared)
+
+
+_SHARED: Final = ("id", "gates", "tool_choice", "expect", "named", "stage", "language", "turn")
+"""What a case takes from its line as it is."""
 
 
 def _known(key: str, name: str, known: Collection[str]) -> None:
