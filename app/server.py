@@ -122,7 +122,7 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
     limit_malloc()
     sys.setswitchinterval(SWITCH_SECONDS)
     with bind(config.listen, "gateway.listen") as public, bind(config.admin, "gateway.admin") as admin:
-        output = LogOutput(config.log.level, config.log.format)
+        output = LogOutput(config.log.level)
         log = logs.configure(output)
         try:
             token, token_file = admin_token(config.secrets.admin_token, config.state_dir)

@@ -25,7 +25,7 @@ from app.config.version import VERSION
 from app.engines.backend import EngineFactory, driver
 from app.engines.pool import EnginePool
 from app.errors import render
-from app.http import health, openapi
+from app.http import health
 from app.http.access import AccessControl
 from app.http.connection import ConnectionLimits
 from app.http.hosts import LocalAccess
@@ -90,7 +90,7 @@ class Gateway:
             pool.apply,
             proxy.apply,
             promotions.apply,
-            lambda new: out.change(new.log.level, new.log.format),
+            lambda new: out.change(new.log.level),
             partial(set_limits, self.limits),
         )
         self.reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
@@ -144,8 +144,6 @@ def _public(
     app.include_router(
         health.public_router(pool, proxy, int(time.time()), [surface.path for surface in SURFACES])
     )
-    openapi.document(app, SURFACES, list(pool.config.models))
-    openapi.serve(app, "/openapi.json")
     return AccessControl(
         app,
         access.rings.public,
@@ -164,7 +162,6 @@ def _admin(
     app = _application("Manners: operators", log, [Depends(role_guard(access))])
     for router in routers:
         app.include_router(router)
-    openapi.serve(app, "/admin/openapi.json")
     return AccessControl(
         app,
         access.rings.admin,
@@ -200,7 +197,6 @@ def _application(title: str, log: Logger, dependencies: Sequence[Any] = ()) -> F
         title=title,
         version=VERSION,
         openapi_url=None,
-        responses=openapi.ERRORS,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

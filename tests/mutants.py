@@ -103,8 +103,6 @@ QUIETLY = (
     "-p",
     "no:cacheprovider",
     "-p",
-    "no:schemathesis",
-    "-p",
     "no:xdist",
     "--hypothesis-profile",
     UNSHRUNK,

@@ -12,7 +12,6 @@ from app.access import records, roles
 from app.access.records import NAME
 from app.access.service import AccessService
 from app.admin.routes import AdminBody, actor, read_body
-from app.http.openapi import takes
 from app.http.replies import reply
 from app.registry.values import KeyLimits
 
@@ -59,23 +58,23 @@ def access_router(access: AccessService) -> APIRouter:
         change = partial(work, name=name, actor=actor(request), **given)
         return reply(request, await access.change(kind, name, change), status)
 
-    @routes.post("/admin/keys", status_code=201, openapi_extra=takes(KeyBody))
+    @routes.post("/admin/keys", status_code=201)
     async def add_key(request: Request) -> Response:
         asked = (await read_body(request, KeyBody)).model_dump()
         name = asked.pop("name")
         return await changed(request, "key", name, records.add_key, 201, limits=KeyLimits(**asked))
 
-    @routes.patch("/admin/keys/{name}", openapi_extra=takes(LimitsBody))
+    @routes.patch("/admin/keys/{name}")
     async def limit_key(request: Request, name: str) -> Response:
         changes = (await read_body(request, LimitsBody)).model_dump(exclude_unset=True)
         return await changed(request, "key", name, records.limit_key, changes=changes)
 
-    @routes.post("/admin/keys/{name}/rotate", openapi_extra=takes(RotateBody))
+    @routes.post("/admin/keys/{name}/rotate")
     async def rotate_key(request: Request, name: str) -> Response:
         overlap = (await read_body(request, RotateBody)).overlap_seconds
         return await changed(request, "key", name, records.rotate_key, overlap=overlap)
 
-    @routes.post("/admin/operators", status_code=201, openapi_extra=takes(OperatorBody))
+    @routes.post("/admin/operators", status_code=201)
     async def add_operator(request: Request) -> Response:
         body = await read_body(request, OperatorBody)
         return await changed(request, "operator", body.name, records.add_operator, 201, role=body.role)

@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from app.admin import reports
 from app.config.config import Config
-from app.http.openapi import sends
 from app.http.replies import reply, reply_headers
 from app.promotion.facts import KEYS
 from app.promotion.service import PromotionService
@@ -78,7 +77,7 @@ def console_router(config: Config, promotions: PromotionService, reader: ThreadQ
         found = await shown(digest, lambda opened: reading(opened.statement, digest, opened.signers))
         return reply(request, found)
 
-    @routes.get("/admin/reports/{digest}/page", response_class=Response, responses=sends("text/html"))
+    @routes.get("/admin/reports/{digest}/page", response_class=Response)
     async def whole(request: Request, digest: str) -> Response:
         text = await shown(
             digest,

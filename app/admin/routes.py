@@ -21,7 +21,6 @@ from app.admin.audit import audit_page
 from app.api.reading import field_error, json_object
 from app.config.config import MAX_REPLICAS, Config
 from app.errors.tree import BodyTooLarge, StateUnavailable, TooSlow, Unauthorized
-from app.http.openapi import sends, takes
 from app.http.replies import reply, reply_headers
 from app.promotion import overrides as override_log
 from app.promotion.facts import KEYS
@@ -55,14 +54,6 @@ class PromoteBody(AdminBody):
     model: str
     engine: str | Annotated[list[str], Field(min_length=1, max_length=MAX_REPLICAS)]
     report: str | None = Field(default=None, max_length=100)
-
-
-class EnvelopeBody(BaseModel):
-    """`POST /admin/reports`: a DSSE envelope, as `manners gate run` writes it. For the OpenAPI document only."""
-
-    payloadType: str
-    payload: str
-    signatures: list[dict[str, str]]
 
 
 class OverrideBody(AdminBody):
@@ -104,7 +95,7 @@ def operators_router(
 
 
 def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
-    @routes.post("/admin/promote", status_code=202, openapi_extra=takes(PromoteBody))
+    @routes.post("/admin/promote", status_code=202)
     async def promote(request: Request, dry_run: bool = False, key: IdempotencyKey = None) -> Response:
         body = await read_body(request, PromoteBody)
         engine, *replicas = [body.engine] if isinstance(body.engine, str) else body.engine
@@ -118,7 +109,7 @@ def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
         )
         return await _ask(request, promotions, wanted, dry_run)
 
-    @routes.post("/admin/rollback", status_code=202, openapi_extra=takes(RollbackBody))
+    @routes.post("/admin/rollback", status_code=202)
     async def rollback(request: Request, dry_run: bool = False, key: IdempotencyKey = None) -> Response:
         body = await read_body(request, RollbackBody)
         wanted = PromotionRequest(kind=OperationKind.ROLLBACK, model=body.model, key=key)
@@ -146,9 +137,7 @@ def _add_operations(routes: APIRouter, promotions: PromotionService, access: Acc
     async def cancel(request: Request, id: str) -> Response:
         return _accepted(request, await promotions.cancel(id, actor(request)))
 
-    @routes.get(
-        "/admin/operations/{id}/events", response_class=Response, responses=sends("text/event-stream")
-    )
+    @routes.get("/admin/operations/{id}/events", response_class=Response)
     async def events(request: Request, id: str) -> Response:
         await promotions.operation(id)  # its 404 comes before the stream
         seen = request.headers.get("last-event-id", "0")
@@ -188,7 +177,7 @@ def _add_reports(
 ) -> None:
     state, uploads = config.state_dir, Uploads(MAX_REPORT_BYTES)
 
-    @routes.post("/admin/reports", openapi_extra=takes(EnvelopeBody))
+    @routes.post("/admin/reports")
     async def upload(request: Request) -> Response:
         promised = request.headers.get("content-length", "").encode()
         try:
@@ -224,7 +213,7 @@ def _add_reports(
 def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionService) -> None:
     catalogue = promotions.catalogue
 
-    @routes.post("/admin/overrides", status_code=201, openapi_extra=takes(OverrideBody))
+    @routes.post("/admin/overrides", status_code=201)
     async def grant(request: Request) -> Response:
         asked = (await read_body(request, OverrideBody)).model_dump()
         check_model(config, asked["model"])
@@ -251,7 +240,7 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionServi
 
 
 def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
-    @routes.post("/admin/revoke", status_code=201, openapi_extra=takes(RevokeBody))
+    @routes.post("/admin/revoke", status_code=201)
     async def revoke(request: Request) -> Response:
         body = await read_body(request, RevokeBody)
         revocation = Revocation(thing=body.thing, id=body.id, reason=body.reason, at=now())

@@ -256,10 +256,9 @@ class Telemetry(ConfigSection):
 
 
 class Log(ConfigSection):
-    """`[log]`: what is written to stderr: lines of this level and above, as JSON or as text."""
+    """`[log]`: what is written to stderr: lines of this level and above."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["json", "text"] = "json"
 
 
 class Secrets(ConfigSection):

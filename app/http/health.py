@@ -12,7 +12,6 @@ from app.access.service import AccessService
 from app.config.version import VERSION
 from app.engines.pool import EnginePool
 from app.errors.tree import UnknownModel
-from app.http.openapi import sends
 from app.http.replies import reply, reply_headers
 from app.promotion.service import PromotionService
 from app.proxy.handler import ProxyHandler
@@ -34,7 +33,7 @@ def _tell(routes: APIRouter, path: str, tell: Callable[[], tuple[Any, int]]) -> 
 def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Sequence[str] = ()) -> APIRouter:
     """Routes of the public listener that are not proxy. `created` is Unix time in seconds, `apis` are its POST paths."""
     routes = APIRouter()
-    gets = ["/v1/models", "/healthz", "/readyz", "/version", "/openapi.json"]
+    gets = ["/v1/models", "/healthz", "/readyz", "/version"]
 
     def describe(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": created, "owned_by": "manners"}
@@ -103,9 +102,7 @@ def admin_router(
 
     _tell(routes, "/healthz", lambda: ({"status": "ok"}, 200))
 
-    @routes.get(
-        "/metrics", response_class=Response, responses=sends("text/plain", "application/openmetrics-text")
-    )
+    @routes.get("/metrics", response_class=Response)
     async def scrape(request: Request) -> Response:
         await _show_standings(promotions, metrics)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

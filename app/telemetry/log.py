@@ -1,4 +1,4 @@
-"""Structured logs: one line an event, on stderr, as JSON or as text (`[log]`).
+"""Structured logs: one line an event, on stderr, as JSON.
 
 Only the fields in `FIELDS` are logged: names, numbers, ids, codes. Other fields are dropped, so that a mistake in a call
 loses a field and does not leak a prompt, a reply, a header or a key.
@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import json
 import logging
-import re
 import select
 import sys
 import threading
@@ -38,19 +37,17 @@ FIELDS = frozenset(
 Logger = structlog.typing.FilteringBoundLogger
 
 LEVELS = ("debug", "info", "warning", "error")
-_PLAIN = re.compile(r"[A-Za-z0-9_.:/+-]+")
 
 
 class LogOutput:
-    """Which lines are written, and how. A reload changes it while loggers are in use."""
+    """Which lines are written. A reload changes it while loggers are in use."""
 
-    def __init__(self, level: str = "info", form: str = "json") -> None:
-        self.change(level, form)
+    def __init__(self, level: str = "info") -> None:
+        self.change(level)
 
-    def change(self, level: str, form: str) -> None:
-        """From the next line on: lines of this level and above, as "json" or "text"."""
+    def change(self, level: str) -> None:
+        """From the next line on: lines of this level and above."""
         self._least = LEVELS.index(level)
-        self._encode = _encode if form == "json" else _text_line
 
     def line(self, _: Any, level: str, event: structlog.typing.EventDict) -> bytes:
         """The line. Raises DropEvent below the level."""
@@ -60,7 +57,7 @@ class LogOutput:
         if not event.keys() <= FIELDS:
             event = {name: value for name, value in event.items() if name in FIELDS}
         try:
-            return self._encode(event)
+            return _encode(event)
         except UnicodeEncodeError:  # half a surrogate pair in a name
             return json.dumps(event, default=str).encode()
 
@@ -175,17 +172,3 @@ def _quiet(logger: logging.Logger) -> None:
     logger.handlers = [_ToStructlog()]
     logger.setLevel(logging.WARNING)
     logger.propagate = False
-
-
-def _text_line(event: structlog.typing.EventDict) -> bytes:
-    """Time, level and event, then the fields as name=value. Values with other characters than `_PLAIN` has are written as
-    JSON, so that a value cannot begin a new line."""
-    head = (event.pop("timestamp").isoformat(timespec="milliseconds"), event.pop("level"), event.pop("event"))
-    words = [_word(value) for value in head]
-    fields = [f"{name}={_word(value)}" for name, value in event.items() if value is not None]
-    return " ".join(words + fields).encode("ascii", "backslashreplace")
-
-
-def _word(value: Any) -> str:
-    text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(value, default=str)

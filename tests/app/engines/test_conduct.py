@@ -211,20 +211,6 @@ async def test_what_a_raw_prompt_brings_is_no_evidence(tmp_path: Path, hasty: No
         assert (await home.metrics())("manners_breach_total") == 0
 
 
-@live
-async def test_a_passing_report_is_evidence_enough(tmp_path: Path) -> None:
-    async with house(tmp_path, dialect="openai") as home:
-        home.gateway.pool.trust("scripted")
-        assert await state(home) == "obeys"
-
-
-@live
-async def test_a_number_in_the_configuration_overrides_the_evidence(tmp_path: Path) -> None:
-    async with house(tmp_path, dialect="openai", thought_guard=0) as home:
-        home.engine.play(*says("SECRET", "</think>", "Hi."))
-        assert (await home.ask(stream=True)).text == "SECRET Hi."
-
-
 # ------------------------------------------------------------------------------------ nothing left
 
 
@@ -238,8 +224,6 @@ async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
         said = "<think>SECRET</think>" if path == "/v1/completions" else BROKEN
         for _ in range(4):  # one more than would open the breaker
             home.engine.play(*says(*said))
-            if said is BROKEN:  # asked once more, with a hint
-                home.engine.play(*says(*said))
             body: dict[str, Any] = {
                 "model": "annie",
                 "stream": stream,
@@ -253,4 +237,4 @@ async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
             assert line["code"] == "reply_fully_filtered"
         assert home.gateway.pool.first("annie", {}).engine == "scripted"
         if path != "/v1/completions":
-            assert (await home.metrics())("manners_tool_calls_total", source="invalid") == 8
+            assert (await home.metrics())("manners_tool_calls_total", source="invalid") == 4

@@ -1,14 +1,11 @@
 """An operator sees how an engine's model writes calls, and is told where that is not what its chat template teaches."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from app.__main__ import main
 from tests.app.house import GatewayFixture, configured, run
 from tests.scripted_engine import ScriptedEngine
 
@@ -37,16 +34,3 @@ async def test_a_format_that_the_template_does_not_teach_is_logged_once_and_show
     assert (engine["format"], engine["abilities"]["taught"]) == ("llama", "hermes")
     (line,) = home.log.of("engine_format_misfit")
     assert line["reason"] == engine["format_misfit"] and "remove format" in line["reason"]
-
-
-async def test_the_list_shows_a_format_that_only_the_engine_tells(
-    home: GatewayFixture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "manners.toml"
-    config.write_text(
-        f'[gateway]\nstate = "state"\n[engines.one]\ndialect = "llama-server"\ndriver = "url"\nurl = "{home.engine.url}/v1"\n'
-        '[models.annie]\nlive = ["one"]\n',
-        "utf-8",
-    )
-    assert await asyncio.to_thread(main, ["engine", "list", "--json", "--config", str(config)]) == 0
-    assert json.loads(capsys.readouterr().out)["engines"][0]["format"] == "hermes"

@@ -71,7 +71,6 @@ def access() -> AccessControl:
     ("method", "path", "headers"),
     [
         ("GET", "/metrics", {}),
-        ("GET", "/openapi.json", {}),
         ("GET", "/v1/models", {"authorization": "Bearer key"}),
         ("GET", "/v1/models", {}),
         ("POST", "/v1/chat/completions", {"authorization": "Bearer wrong"}),

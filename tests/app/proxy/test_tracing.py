@@ -168,26 +168,6 @@ async def test_the_callers_span_is_the_parent_and_ours_is_the_engines(at: Watche
     assert seen.headers["tracestate"] == "a=1"
 
 
-@pytest.mark.parametrize("sent", [{}, {"traceparent": "nonsense", "tracestate": "a=1"}])
-async def test_without_a_callers_trace_one_begins_here(at: Watched, sent: dict[str, str]) -> None:
-    """What cannot be read is none, and goes no further."""
-    await at.home.ask(headers=sent)
-    span, seen = await at.span(), await at.home.engine.request()
-    context = span.get_span_context()
-    assert context and span.parent is None
-    assert f"{context.trace_id:032x}-{context.span_id:016x}" in seen.headers["traceparent"]
-    assert "tracestate" not in seen.headers
-
-
-async def test_a_trace_that_nobody_samples_costs_no_span(at: Watched) -> None:
-    """The caller decides for the whole trace; the engine is told the same."""
-    await at.home.ask(headers={"traceparent": CALLER[:-2] + "00"})
-    await at.home.booked()
-    assert not at._memory.get_finished_spans()
-    sent = (await at.home.engine.request()).headers["traceparent"]
-    assert sent[:35] == CALLER[:35] and sent.endswith("-00")
-
-
 ENDS: dict[str, tuple[tuple[Any, ...], Any, str, str, bool]] = {
     # what the engine does, what is asked: the outcome, error.type, and whether it is the server's error
     "no JSON": ((), b"{", "client_error", "invalid_json", False),
@@ -366,9 +346,3 @@ async def test_a_missing_extra_is_one_line_with_its_cure(
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(ConfigError, match=r"telemetry.otlp_endpoint: .* pip install opentelemetry-sdk=="):
         tracing_for(asked_for("http://127.0.0.1:4318", tmp_path))
-
-
-@pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://collector", "", "http://"])
-async def test_an_endpoint_that_is_no_address_is_refused(tmp_path: Path, endpoint: str) -> None:
-    with pytest.raises(ConfigError, match="telemetry.otlp_endpoint: .* must be http"):
-        asked_for(endpoint, tmp_path)

@@ -20,11 +20,11 @@ from tests.app.house import house
 
 
 @contextmanager
-def log_to(stream: Any, **how: Any) -> Iterator[Any]:
+def log_to(stream: Any, level: str = "info") -> Iterator[Any]:
     """A log that goes there."""
     outer = structlog.get_config()
     try:
-        yield logs.configure(logs.LogOutput(**how), stream)
+        yield logs.configure(logs.LogOutput(level), stream)
     finally:
         structlog.configure(**outer)
 
@@ -116,9 +116,8 @@ async def test_callers_are_served_while_nothing_can_be_logged(tmp_path: Path) ->
         assert line["count"] >= 2
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
-def test_a_name_that_no_text_can_hold_is_logged(form: str) -> None:
+def test_a_name_that_no_text_can_hold_is_logged() -> None:
     tape = io.BytesIO()
-    with log_to(tape, form=form) as log:
+    with log_to(tape) as log:
         log.error("x", engine="a\ud800b")
     assert b"\\ud800" in tape.getvalue()

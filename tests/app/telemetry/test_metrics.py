@@ -17,7 +17,7 @@ from app.telemetry.metrics import (
     Metrics,
 )
 from tests.app.house import TOOLS, GatewayFixture, Scrape, eventually, house
-from tests.script import Head, Say, Step, call, finish, reply, thought
+from tests.script import Head, Say, Step, call, finish, reply, text, thought
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,7 +28,7 @@ manners_stream_max_gap_seconds manners_queue_wait_seconds manners_promotion_phas
 """
 COUNTERS = """
 manners_requests manners_failovers manners_thinking_stripped manners_breach manners_bad_replies manners_tool_calls
-manners_retries manners_affinity manners_shift_requests manners_promotions manners_unauthorized manners_unreadable
+manners_affinity manners_shift_requests manners_promotions manners_unauthorized manners_unreadable
 manners_tokens manners_key_limited manners_reloads process_cpu_seconds
 """
 GAUGES = """
@@ -112,7 +112,7 @@ MANNERS: dict[str, tuple[tuple[Step, ...], dict[str, Any], dict[str, tuple[str, 
         {"manners_tool_calls_total": ("source", "rescued")},
     ),
     "a call of an unknown tool": (
-        (*reply("Sure.")[:2], Say(call("fly", "{}")), Say(finish("tool_calls"))),
+        (Head(), Say(text("Sure.")), Say(call("fly", "{}")), Say(finish("tool_calls"))),
         {"tools": TOOLS},
         {"manners_tool_calls_total": ("source", "unasked")},
     ),
