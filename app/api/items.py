@@ -80,3 +80,7 @@ class ItemCollector(EventEncoder):
 
     def _done(self, out: list[bytes]) -> None:
         """All is known, with the counts."""
+
+    def message(self) -> bytes:
+        """The reply as JSON."""
+        raise NotImplementedError

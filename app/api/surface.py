@@ -5,7 +5,7 @@ rest alike for all APIs: limits, clocks, admission, failover, keys, errors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -13,12 +13,13 @@ from pydantic import BaseModel
 
 from app.api.chat_request import ChatRequest, check_chat, ignored_fields
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body
+from app.api.items import ItemCollector
 from app.api.reading import Part, checked, json_object, present
 from app.api.unserved import UNSERVED, refuse_unserved
-from app.stream.encode import EventEncoder, MessageCollector, ReplyHead, StreamEncoder
+from app.stream.encode import EventCollector, EventEncoder, MessageCollector, ReplyHead, StreamEncoder
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
-from gates.reply.events import Event, Usage
+from gates.reply.events import Usage
 
 _MAX_SEED = 2**63 - 1
 """Engines read 64 bits with a sign."""
@@ -78,17 +79,8 @@ class ForeignRequest(Part):
         return ParsedRequest(check_chat(body), body, tuple(asked.extra.keys() - UNSERVED), echo)
 
 
-class Collector(Protocol):
-    """Events to one whole reply."""
-
-    def feed(self, events: Sequence[Event]) -> object:
-        """Take events in order."""
-
-    def texts(self, texts: Sequence[str]) -> object:
-        """Take plain texts of choice 0."""
-
-    def message(self) -> bytes:
-        """The reply as JSON."""
+Collector = EventCollector | ItemCollector
+"""Events to one whole reply."""
 
 
 class Surface:

@@ -155,6 +155,10 @@ class EventCollector:
         """Plain texts of choice 0."""
         self.feed([Text(0, text) for text in texts])
 
+    def message(self) -> bytes:
+        """The reply as JSON."""
+        raise NotImplementedError
+
     def _take(self, event: Event) -> None:
         raise NotImplementedError
 

@@ -214,28 +214,22 @@ async def test_who_hangs_up_before_the_first_token_pays_for_the_prompt(
     assert 200 <= home.gateway.access.accounts.of(f"early{len(path)}").meter.total < 500
 
 
-WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
-    "a name that is taken": ({"name": "kitchen2"}, 409, "name_taken"),
-    **{
-        f"the name {name[:9]!r}": ({"name": name}, 400, "invalid_value")
-        for name in ("key-7", "anonymous", "a/b", "a\nb", "", "a" * 65)
-    },
-    **{
-        f"the limit {limit}": ({"name": "limitless", **limit}, 400, "invalid_value")
-        for limit in ({"rpm": 0}, {"tpm": -1}, {"budget": 1.5}, {"concurrency": "2"}, {"rpd": 1})
-    },
-}
+WRONG: list[dict[str, Any]] = [
+    *({"name": name} for name in ("key-7", "anonymous", "a/b", "", "a" * 65)),
+    *(
+        {"name": "limitless", **limit}
+        for limit in ({"rpm": 0}, {"budget": 1.5}, {"concurrency": "2"}, {"rpd": 1})
+    ),
+]
 
 
-@pytest.mark.parametrize("case", WRONG)
-async def test_a_name_that_would_mislead_and_a_limit_that_is_none_are_refused(
-    home: GatewayFixture, case: str
-) -> None:
-    body, status, code = WRONG[case]
-    if code == "name_taken":
-        await add(home, body["name"])
-    answer = await operate(home, "POST", "/admin/keys", body)
-    assert (answer.status, answer.error["code"]) == (status, code)
+async def test_a_name_that_would_mislead_and_a_limit_that_is_none_are_refused(home: GatewayFixture) -> None:
+    await add(home, "kitchen2")
+    answer = await operate(home, "POST", "/admin/keys", {"name": "kitchen2"})
+    assert (answer.status, answer.error["code"]) == (409, "name_taken")
+    for body in WRONG:
+        answer = await operate(home, "POST", "/admin/keys", body)
+        assert (answer.status, answer.error["code"]) == (400, "invalid_value"), body
 
 
 async def test_no_secret_is_kept_or_shown(tmp_path: Path) -> None:

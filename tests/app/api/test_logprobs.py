@@ -50,14 +50,6 @@ async def test_a_reply_of_which_something_was_removed_has_none_and_the_header_sa
     assert answer.headers["x-manners-ignored"] == "logprobs"
 
 
-async def test_nobody_is_told_who_did_not_ask(home: GatewayFixture) -> None:
-    """Though the engine told it."""
-    home.engine.play(Head(), token("Hi"), token("."), Say(finish()), Say(usage(2)), Say(DONE))
-    answer = await home.ask()
-    assert answer.json["choices"][0]["logprobs"] is None
-    assert "logprobs" not in (await home.engine.request()).body
-
-
 async def test_llama_server_tells_none_beside_tools(home: GatewayFixture) -> None:
     """So it is not asked; the error names the field."""
     tool = {"type": "function", "function": {"name": "f"}}

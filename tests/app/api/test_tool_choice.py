@@ -17,8 +17,6 @@ from app.api.tool_choice import (
     ToolPolicy,
     call_schema,
     enforcer_for,
-    is_guided,
-    other_means,
 )
 from deploy.engine.abilities import Abilities
 from gates.contracts.dialect import Dialect
@@ -105,20 +103,6 @@ def test_a_choice_is_told_in_plain_words_and_by_the_tools_that_are_shown(
 def fits(schema: Any, call: Any) -> bool:
     """Whether a reply is one that the schema lets an engine write."""
     return not list(Draft202012Validator(schema).iter_errors(call))
-
-
-def test_the_schema_of_a_call_is_that_of_one_of_the_tools() -> None:
-    schema = call_schema([tool("play")["function"], {"name": "stop"}])
-    Draft202012Validator.check_schema(schema)
-    assert fits(schema, {"name": "play", "arguments": {"what": "x"}})
-    assert fits(schema, {"name": "stop", "arguments": {}})
-    for call in (
-        {"name": "play", "arguments": {}},
-        {"name": "find", "arguments": {"what": "x"}},
-        {"name": "stop"},
-    ):
-        assert not fits(schema, call)
-    assert call_schema([tool("play")["function"]])["properties"]["name"] == {"const": "play"}
 
 
 LEAF: dict[str, Any] = {
@@ -213,16 +197,6 @@ GUIDED: dict[str, tuple[str, str | None]] = {
     "arguments that are none": ('{"name": "play", "arguments": [1]}', None),
     "deep nesting": ('{"name": "play", "arguments": ' + '{"a":' * 5000 + "1" + "}" * 5001, None),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("calls", [None, "hermes", "xml"])
-def test_what_did_not_work_is_tried_the_other_way(calls: Any) -> None:
-    """Where there are two ways; vLLM with a parser has one."""
-    found = Abilities(calls=calls)
-    assert is_guided(PLAY, "llama-server", found) != is_guided(PLAY, "llama-server", other_means(found))
-    assert not is_guided(PLAY, "vllm", found) and not is_guided(PLAY, "vllm", other_means(found))
-    raw = Abilities(calls=calls, parses_tools=False)
-    assert is_guided(PLAY, "vllm", raw) != is_guided(PLAY, "vllm", other_means(raw))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 9, 10**6])
