@@ -1,6 +1,6 @@
 """What our profiles start vLLM with, read by the parser of a real vLLM: flags and values, without a GPU or weights.
 
-compose.yaml and the docker driver start it with these same words (`tests/ops/test_compose.py`, `tests/docker/test_gpu.py`).
+compose.yaml and the docker driver start it with these same words (`tests/ops/test_compose.py`).
 """
 
 import json

@@ -18,11 +18,10 @@ MISSING = "no dockerd that can be started: as root, apt-get install -y docker.io
 
 
 class Daemon:
-    """`dockerd`, with containers that live on while it is away (`live-restore`). `programs` comes first in its PATH."""
+    """`dockerd`, with containers that live on while it is away (`live-restore`)."""
 
-    def __init__(self, folder: Path, programs: Path | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._path = os.pathsep.join(map(str, filter(None, [programs, os.environ["PATH"]])))
         self.url = f"unix://{folder}/sock"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -44,10 +43,7 @@ class Daemon:
             "--host", self.url, "--bridge", "none", "--iptables=false", "--ip6tables=false", "--live-restore",
         ]  # fmt: skip
         with (where / "log").open("ab") as log:
-            environ = {**os.environ, "PATH": self._path}
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environ
-            )
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         end = time.monotonic() + START_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > end:
@@ -88,10 +84,10 @@ class Daemon:
 
 
 @contextmanager
-def own_daemon(programs: Path | None = None) -> Iterator[Daemon]:
+def own_daemon() -> Iterator[Daemon]:
     """One that runs within this, and of which nothing is left after it."""
     folder = Path(tempfile.mkdtemp(prefix="dockerd-"))
-    daemon = Daemon(folder, programs)
+    daemon = Daemon(folder)
     try:
         daemon.start()
         yield daemon

@@ -32,15 +32,11 @@ ENGINE = "manners-test-engine"
 
 @dataclass
 class Up:
-    """What runs: the API of its Docker Engine, the gateway's address, the id of the engine's image, the folder of the
-    env file, and the Docker Engine's socket."""
+    """What runs: the API of its Docker Engine, the gateway's address, and the id of the engine's image."""
 
     api: Any
     url: str
     engine: str
-
-    folder: Path
-    socket: str
 
     def named(self, part: str) -> str:
         """The id of a container by a part of its name."""
@@ -82,7 +78,7 @@ def up(daemon: Daemon, image: dict[str, Any], tmp_path_factory: pytest.TempPathF
         assert variables(lock)["LLAMA_IMAGE"] == engine
         compose(daemon, lock, "up", "-d")
         try:
-            yield Up(api, f"http://127.0.0.1:{port}", engine, folder, daemon.url.removeprefix("unix://"))
+            yield Up(api, f"http://127.0.0.1:{port}", engine)
         finally:
             compose(daemon, lock, "down", "-v")
 
@@ -129,6 +125,13 @@ async def served(client: aiohttp.ClientSession, up: Up, wanted: str) -> str:
                 break
         await asyncio.sleep(0.5)
     return response.headers["x-manners-engine"]
+
+
+def test_the_images_own_health_check_passes(up: Up, image: dict[str, Any]) -> None:
+    command = image["Config"]["Healthcheck"]["Test"]
+    ran = up.api.exec_create(up.named("gateway"), command[1:])
+    said = up.api.exec_start(ran)
+    assert command[0] == "CMD" and up.api.exec_inspect(ran)["ExitCode"] == 0, said
 
 
 def test_the_engine_that_runs_is_the_image_that_was_pinned(up: Up) -> None:
