@@ -17,7 +17,7 @@ from gates.policy.policy import (
     TemperatureRepeats,
     ZeroRule,
 )
-from gates.stats.compare import ComparePlan, passes
+from gates.stats.compare import pass_chance, passes
 
 DERIVED: Final = "derived"
 """The name by which a configuration or `--policy` asks for it."""
@@ -67,7 +67,7 @@ def _judge_tier(suite: Suite) -> Tier:
 
 def _margin(n: int) -> float:
     for margin in _MARGINS:
-        if passes(0, 0, n, margin) and ComparePlan(n, margin).chance(0.0, CHURN) >= POWER:
+        if passes(0, 0, n, margin) and pass_chance(n, margin, 0.0, CHURN) >= POWER:
             return margin
     return _MARGINS[-1]
 

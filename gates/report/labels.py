@@ -7,7 +7,7 @@ from gates.contracts.metric import METRICS
 from gates.contracts.sample import BASELINE, CANDIDATE, OTHER_PREFIX
 from gates.contracts.verdict import GateResult, Verdict
 from gates.judge.formatting import percent, plural, points, title
-from gates.report.statement import Distribution, Statement
+from gates.report.statement import Statement
 
 RULES: Final = {
     "floor": "named prompts",
@@ -112,12 +112,8 @@ def tally_text(ok: int, n: int, lost: int = 0) -> str:
 
 
 def side_by_side(statement: Statement, gate: GateResult) -> tuple[str, str]:
-    """The results of candidate and baseline by a rule: counts of prompts, or medians of times."""
-    if gate.rule == "latency":
-        theirs = next((t for t in statement.distributions if (t.gate, t.arm) == (gate.gate, BASELINE)), None)
-        median = f"{plain(theirs.points[len(theirs.points) // 2])} {theirs.unit}" if theirs else "–"
-        return measured(gate), median
-    if gate.rule == "ratio":
+    """The results of candidate and baseline by a rule, in prompts; a time is the candidate's, or relative to the baseline's."""
+    if gate.rule in ("latency", "ratio"):
         return measured(gate), "–"
     named = gate.rule == "floor"
     found = (statement.tally(gate.gate, arm, named=named) for arm in (CANDIDATE, BASELINE))
@@ -168,12 +164,3 @@ def gate_verdict(statement: Statement, name: str) -> tuple[Verdict, bool]:
 def gate_names(statement: Statement) -> list[str]:
     """The gates of the decision in order, each once."""
     return list(dict.fromkeys(gate.gate for gate in statement.decision.gates))
-
-
-def summary(timing: Distribution) -> str:
-    """One arm in words: its median, the 95th percentile (the 5th of a rate), and the share of failures."""
-    slow, last = is_rate(timing.gate), len(timing.points) - 1
-    middle, tail = (plain(timing.points[round(q * last)]) for q in (0.5, 0.05 if slow else 0.95))
-    never = sum(map(math.isinf, timing.points)) / len(timing.points)
-    words = f"{timing.arm}: median {middle}, {'5th' if slow else '95th'} percentile {tail} {timing.unit}, of {timing.n}"
-    return words + (f"; {percent(never)} never came" if never else "")

@@ -125,7 +125,7 @@ class CaseFailure:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """At most 201 order statistics of `n` measurements, smallest first. Failed requests have an infinite time, or a rate of 0."""
+    """Order statistics of measured times, in reports of earlier releases. Failed requests have an infinite time, or a rate of 0."""
 
     gate: str
     arm: str
@@ -151,7 +151,7 @@ class Statement:
     """A whole report. Times are RFC 3339 in UTC. `ancestors`: artefacts that show that both arms are one model. `data`: files in
     which no prompt of the suite was found. `gateway`: `judged`, as in the policy, and the model's configuration by which replies were
     heard; {} in reports of earlier programs, which judged the engine alone. `sequential`: the seed of the order of a run that stopped when
-    it was decided, "" for one of fixed size. `speed`: what release 0.3.0 stated beside the gates; kept, so that its reports still verify.
+    it was decided, "" for one of fixed size. `speed` and `distributions`: what releases to 0.3 stated beside the gates; kept, so that their reports still verify.
     """
 
     candidate: ComparedArm
@@ -163,9 +163,9 @@ class Statement:
     decision: Decision
     tallies: tuple[GateTally, ...]
     failures: tuple[CaseFailure, ...]
-    distributions: tuple[Distribution, ...]
     samples: SampleIndex
     created: str
+    distributions: tuple[Distribution, ...] = ()
     expires: str | None = None
     ancestors: tuple[ModelIdentity, ...] = ()
     data: tuple[Pinned, ...] = ()

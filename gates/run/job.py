@@ -47,7 +47,6 @@ class JobResult:
 
     decision: Decision
     scored: ScoredSamples
-    readings: tuple[LatencyReading, ...]
 
 
 LOOK: Final = 8
@@ -191,7 +190,7 @@ def judge_samples(
     control_results = tuple(_controls(policy, measurements, scored))
     if agreement := judge_agreement(suite, rulings, policy.confidence):
         control_results += (agreement,)
-    return JobResult(decide(policy, measurements, control_results), scored, readings)
+    return JobResult(decide(policy, measurements, control_results), scored)
 
 
 def _controls(policy: Policy, measured: Measurements, scored: ScoredSamples) -> Iterator[ControlResult]:

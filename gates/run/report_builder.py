@@ -3,27 +3,23 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from math import inf
 from typing import Any, Final
 
 from gates.artefact.manifest import Artefact, ancestors
-from gates.contracts.metric import METRICS, Metric
-from gates.contracts.sample import BASELINE, CANDIDATE, Sample
+from gates.contracts.sample import Sample
 from gates.contracts.verdict import CaseResult, Decision, Outcome
 from gates.reply.reply import Reply, read_heard, read_reply
 from gates.report import statement as stated
 from gates.report.codec import encode
 from gates.report.replies import PromptAndReply, Texts
-from gates.report.statement import CaseFailure, Distribution, GateTally, SampleEntry, SampleIndex
+from gates.report.statement import CaseFailure, GateTally, SampleEntry, SampleIndex
 from gates.run.gate_job import GateJob, ServedModel
 from gates.run.job import JobResult
-from gates.run.latency_readings import LatencyReading
 from gates.run.sample_store import SampleStore
 
 MAX_WHY: Final = 240  # characters of evidence; the whole reply is in samples.jsonl
-MAX_POINTS: Final = 201  # a resolution of half a percent
 
 
 def tallies(results: Mapping[str, Iterable[CaseResult]]) -> tuple[GateTally, ...]:
@@ -50,15 +46,6 @@ def one_line(text: str) -> str:
     """Evidence on one line of at most `MAX_WHY` characters. It quotes a model's output, which may not be valid UTF-8."""
     line = " ".join(text.encode("utf-8", "replace").decode().split())
     return line if len(line) <= MAX_WHY else line[: MAX_WHY - 1] + "…"
-
-
-def distribution(gate: str, arm: str, unit: str, values: Sequence[float]) -> Distribution:
-    """Measured values, reduced to at most `MAX_POINTS` order statistics, the smallest and the largest among them."""
-    ordered, n = sorted(values), len(values)
-    if n > MAX_POINTS:
-        step = (n - 1) / (MAX_POINTS - 1)
-        ordered = [ordered[round(i * step)] for i in range(MAX_POINTS)]
-    return Distribution(gate, arm, unit, n, tuple(round(value, 3) for value in ordered))
 
 
 def sample_index(lines: Iterable[bytes], outcomes: Mapping[str, Outcome]) -> SampleIndex:
@@ -97,7 +84,6 @@ def build_statement(
         decision=judged.decision,
         tallies=tallies(judged.scored.results),
         failures=failures(judged.scored.results),
-        distributions=tuple(_distributions(judged.readings)),
         samples=samples,
         created=stated.format_time(now),
         ancestors=tuple(_ancestors(job)),
@@ -126,24 +112,6 @@ def _ancestors(job: GateJob) -> Iterator[stated.ModelIdentity]:
     known = {artefact.root: artefact for artefact in (*arms, *job.known)}
     above = {root for arm in arms for root in ancestors(arm, known)} - {arm.root for arm in arms}
     return (model_of(known[root]) for root in sorted(above & known.keys()))
-
-
-def _distributions(readings: Iterable[LatencyReading]) -> Iterator[stated.Distribution]:
-    good = [reading for reading in readings if not reading.void]
-    for name, metric in METRICS.items():
-        for arm in (CANDIDATE, BASELINE):
-            ours = [reading for reading in good if reading.arm == arm]
-            known = [value for one in ours if (value := _value(one, name, metric)) is not None]
-            if known:
-                yield distribution(name, arm, metric.unit, known)
-
-
-def _value(reading: LatencyReading, name: str, metric: Metric) -> float | None:
-    """A failed request takes for ever, or has a rate of 0."""
-    if reading.failed:
-        return 0.0 if metric.is_rate else inf
-    value: float | None = getattr(reading, name)
-    return value
 
 
 # ------------------------------------------------------------------------------------------- texts

@@ -1,7 +1,7 @@
-"""Rule C: the loss (b - c) / n against a baseline. Tango's score bounds, and the plan with its exact curve.
+"""Rule C: the loss (b - c) / n against a baseline. Tango's score bounds, the plan, and its power.
 
 "McNemar finds no difference" must not count as a pass: with b = 4 and c = 0 it finds none at any n. Tango's interval has a width even
-if nothing differs: b = c = 0 gives an upper bound of z² / (n + z²). The curve depends on the loss and on the *churn*, the share of
+if nothing differs: b = c = 0 gives an upper bound of z² / (n + z²). The power depends on the loss and on the *churn*, the share of
 prompts that flip in the candidate's favour by chance. Tango (1998), Statistics in Medicine 17:891-908. Liu, Hsueh, Hsieh & Chen (2002),
 Statistics in Medicine 21:231-245.
 """
@@ -61,15 +61,6 @@ def largest_b(c: int, n: int, margin: float, confidence: float = 0.95) -> int:
     return min(b, n - c)
 
 
-@lru_cache(maxsize=1 << 14)
-def smallest_failing_b(c: int, n: int, margin: float, confidence: float = 0.95) -> int:
-    """The smallest number of losses that fails together with c wins; n + 1 if none does."""
-    b = smallest_failing_b(c - 1, n, margin, confidence) if c else 0
-    while b + c <= n and not fails(b, c, n, margin, confidence):
-        b += 1
-    return b if b + c <= n else n + 1
-
-
 @dataclass(frozen=True, slots=True)
 class ComparePlan:
     """`n` pairs, or `n + more` after an undecided first look, against a margin of loss."""
@@ -90,37 +81,12 @@ class ComparePlan:
         late = passes(b + more_b, c + more_c, self.n + self.more, self.margin, self.confidence)
         return Verdict.PASS if late else Verdict.FAIL
 
-    def chance(self, loss: float, churn: float) -> float:
-        """The exact probability that a candidate passes that loses a prompt with `loss + churn` and wins one with `churn`."""
-        return _chance(self, loss + churn, churn)
-
 
 @lru_cache(maxsize=1 << 10)
-def _chance(plan: ComparePlan, lose: float, win: float) -> float:
-    """The probability to pass at the first look, plus that of passing at the second after an undecided first."""
-    total = _accepted(plan, plan.n, (lose, win), (0, 0), plan.n)
-    for c, chance_c in _likely(plan.n, win) if plan.more else ():
-        low = largest_b(c, plan.n, plan.margin, plan.confidence) + 1
-        high = smallest_failing_b(c, plan.n, plan.margin, plan.confidence)
-        for b in range(low, min(high, plan.n - c + 1)):
-            chance = chance_c * pmf(b, plan.n - c, lose / (1.0 - win))
-            if chance > _NEVER:
-                total += chance * _accepted(plan, plan.n + plan.more, (lose, win), (b, c), plan.more)
-    return total
-
-
-def _accepted(
-    plan: ComparePlan, n: int, rates: tuple[float, float], seen: tuple[int, int], asked: int
-) -> float:
-    """The probability that `asked` more pairs, added to the (b, c) seen, pass a look at n pairs."""
-    (lose, win), (b, c) = rates, seen
+def pass_chance(n: int, margin: float, loss: float, churn: float, confidence: float = 0.95) -> float:
+    """The exact probability that n pairs pass of a candidate that loses a prompt with `loss + churn` and wins one with `churn`."""
     total = 0.0
-    for more, chance in _likely(asked, win):
-        most = largest_b(c + more, n, plan.margin, plan.confidence) - b
-        total += chance * cdf(min(most, asked - more), asked - more, lose / (1.0 - win))
+    for c in range(n + 1):
+        if (chance := pmf(c, n, churn)) > _NEVER:
+            total += chance * cdf(largest_b(c, n, margin, confidence), n - c, (loss + churn) / (1.0 - churn))
     return total
-
-
-@lru_cache(maxsize=1 << 10)
-def _likely(n: int, p: float) -> tuple[tuple[int, float], ...]:
-    return tuple((k, chance) for k in range(n + 1) if (chance := pmf(k, n, p)) > _NEVER)

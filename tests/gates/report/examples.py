@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -145,29 +144,8 @@ def decided(
     return decide(LAW, Measurements(SUITE, tuple(arms["candidate"]), base, base, speed, judged.KIN), kept)
 
 
-# ---------------------------------------------------------------------------------------- timings
-
-
-def times(
-    gate: str, arm: str, unit: str, centre: float, spread: float, seed: int, n: int = 100, tail: int = 0
-) -> Distribution:
-    """A skewed distribution around a median, with some that never came."""
-    dice = random.Random(seed)
-    values = [centre * dice.lognormvariate(0.0, spread) for _ in range(n - tail)] + [float("inf")] * tail
-    return collectors.distribution(gate, arm, unit, values)
-
-
-def timings(
-    ttft: float = 92.0, spread: float = 0.07, decode: float = 33.0, tail: int = 0
-) -> tuple[Distribution, ...]:
-    return (
-        times("ttft", "candidate", "ms", ttft, spread, 1, tail=tail),
-        times("ttft", "baseline", "ms", 318.0, 0.35, 2),
-        times("first_sentence", "candidate", "ms", ttft + 340, 0.18, 3, tail=tail),
-        times("first_sentence", "baseline", "ms", 655.0, 0.25, 4),
-        times("decode", "candidate", "tokens/s", decode, 0.06, 5),
-        times("decode", "baseline", "tokens/s", 36.5, 0.05, 6),
-    )
+TIMES = (Distribution("ttft", "candidate", "ms", 3, (90.0, 92.5, float("inf"))),)
+"""As in reports of earlier releases."""
 
 
 # ---------------------------------------------------------------------------------------- samples
@@ -198,9 +176,7 @@ def ledger(arms: dict[str, list[CaseResult]]) -> SampleIndex:
     return collectors.sample_index(lines, outcomes)
 
 
-def statement(
-    decision: Decision, arms: dict[str, list[CaseResult]], times: tuple[Distribution, ...], **changes: object
-) -> Statement:
+def statement(decision: Decision, arms: dict[str, list[CaseResult]], **changes: object) -> Statement:
     made = Statement(
         candidate=CANDIDATE,
         baseline=BASELINE,
@@ -211,7 +187,6 @@ def statement(
         decision=decision,
         tallies=collectors.tallies(arms),
         failures=collectors.failures(arms),
-        distributions=times,
         samples=ledger(arms),
         created=format_time(WHEN),
     )
@@ -240,7 +215,7 @@ BASELINE_FEW: dict[str, tuple[Iterable[int], str]] = {
 def passing() -> Statement:
     """The model after QAT: as well behaved as the baseline, and three times as quick."""
     arms = {"candidate": all_cases(CANDIDATE_FEW), "baseline": all_cases(BASELINE_FEW)}
-    return statement(decided(arms), arms, timings(), expires="2026-11-28T09:30:15Z")
+    return statement(decided(arms), arms, distributions=TIMES, expires="2026-11-28T09:30:15Z")
 
 
 def passed(policy: Policy) -> Decision:
@@ -273,7 +248,7 @@ def failing() -> Statement:
         "factual": ([55], "said Sydney, expected Canberra"),
     }
     arms = {"candidate": all_cases(bad), "baseline": all_cases(BASELINE_FEW)}
-    return statement(decided(arms), arms, timings())
+    return statement(decided(arms), arms)
 
 
 @cache
@@ -284,8 +259,7 @@ def inconclusive() -> Statement:
     weak = replace(
         KEPT[1], verdict=P, because=(), sentence="asked for markdown must fail on no_markdown, and gave pass"
     )
-    times = timings(ttft=118.0, spread=0.25, tail=4)[:4]
-    return statement(decided(arms, 118.0, (KEPT[0], weak)), arms, times)
+    return statement(decided(arms, 118.0, (KEPT[0], weak)), arms)
 
 
 # ------------------------------------------------------------------------------------------ texts

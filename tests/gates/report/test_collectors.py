@@ -1,11 +1,11 @@
-"""Parts of a statement: tallies, failures, distributions, and the list of samples."""
+"""Parts of a statement: tallies, failures, and the list of samples."""
 
 import pytest
 
 from gates.contracts.verdict import CaseResult
 from gates.report.statement import GateTally
 from gates.run import report_builder as collectors
-from gates.run.report_builder import MAX_POINTS, MAX_WHY
+from gates.run.report_builder import MAX_WHY
 from tests.gates.report import examples
 
 RESULTS = {
@@ -36,13 +36,6 @@ def test_evidence_is_one_short_line_that_can_be_stated(why: str) -> None:
 
     assert len(failure.why) <= MAX_WHY and "\n" not in failure.why
     failure.why.encode()
-
-
-def test_a_distribution_keeps_its_ends_and_its_order() -> None:
-    found = collectors.distribution("ttft", "candidate", "ms", [float(n * 7 % 1000) for n in range(1000)])
-
-    assert (found.n, len(found.points)) == (1000, MAX_POINTS)
-    assert list(found.points) == sorted(found.points) and (found.points[0], found.points[-1]) == (0.0, 999.0)
 
 
 def test_the_list_of_samples_follows_the_file() -> None:

@@ -92,13 +92,6 @@ def test_another_layout_of_the_same_values_is_refused() -> None:
         parse(json.dumps(json.loads(render(examples.passing()))).encode())
 
 
-def test_an_infinite_latency_can_be_stated() -> None:
-    statement = examples.inconclusive()
-
-    assert any(math.inf in timing.points for timing in statement.distributions)
-    assert parse(render(statement)).distributions == statement.distributions
-
-
 @pytest.mark.parametrize("value", [{"a": object()}, {"a": "\ud800"}, [math.nan]])
 def test_what_json_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(DecodeError):

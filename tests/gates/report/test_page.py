@@ -137,7 +137,6 @@ def test_a_report_of_nothing_is_still_a_page() -> None:
         examples.inconclusive(),
         decision=Decision(Verdict.INCONCLUSIVE, ()),
         failures=(),
-        distributions=(),
         tallies=(),
     )
     said = read(bare).said
@@ -156,7 +155,6 @@ BESIDE = replace(
 SAID = [
     (lambda: read(examples.failing()), "And 4 more reasons, below."),
     (lambda: read(examples.failing()), "100 more are in report.json."),
-    (lambda: read(examples.inconclusive()), "4 % never came"),
     (lambda: Reader(page(examples.failing())), "not beside this report"),
     (lambda: read(examples.failing(), examples.Texts(lambda case, arm: PromptAndReply("Hello?", ""))), "(empty)"),
     (lambda: read(BESIDE), "Engine alone: 7/9, baseline –; leak-031: leak: tag"),

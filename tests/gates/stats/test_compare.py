@@ -9,7 +9,7 @@ from scipy import optimize
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import pmf, z_of
-from gates.stats.compare import ComparePlan, fails, passes, score, tango_lower, tango_upper
+from gates.stats.compare import ComparePlan, fails, pass_chance, passes, score, tango_lower, tango_upper
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 
@@ -43,29 +43,14 @@ def test_the_plan_is_this_table(
 
 
 @pytest.mark.parametrize("loss, churn", [(0.0, 0.0), (0.0, 0.05), (0.1, 0.02), (0.3, 0.1)])
-@pytest.mark.parametrize("plan", [ComparePlan(30, 0.10), ComparePlan(30, 0.10, 20)])
-def test_the_curve_is_the_sum_over_every_outcome(plan: ComparePlan, loss: float, churn: float) -> None:
-
-    def trinomial(n: int) -> list[tuple[int, int, float]]:
-        return [
-            (b, c, pmf(c, n, churn) * pmf(b, n - c, (loss + churn) / (1.0 - churn)))
-            for c in range(n + 1)
-            for b in range(n - c + 1)
-        ]
-
-    total = 0.0
-    for b, c, chance in trinomial(plan.n):
-        verdict = plan.judge(b, c)
-        if verdict is PASS:
-            total += chance
-        elif verdict is OPEN and chance > 1e-9:
-            total += chance * sum(
-                late
-                for more_b, more_c, late in trinomial(plan.more)
-                if plan.judge(b, c, more_b, more_c) is PASS
-            )
-
-    assert plan.chance(loss, churn) == pytest.approx(total, abs=1e-6)
+def test_the_chance_to_pass_is_the_sum_over_every_outcome(loss: float, churn: float) -> None:
+    total = sum(
+        pmf(c, 30, churn) * pmf(b, 30 - c, (loss + churn) / (1.0 - churn))
+        for c in range(31)
+        for b in range(31 - c)
+        if passes(b, c, 30, 0.1)
+    )
+    assert pass_chance(30, 0.1, loss, churn) == pytest.approx(total, abs=1e-6)
 
 
 @st.composite
