@@ -415,17 +415,15 @@ def _check_is_present_effect(state: OperationState, event: EffectDone | EffectFa
 
 # ------------------------------------------------------------------------------ from phase to phase
 
+_PROMOTE: Final = (
+    _P.QUEUED, _P.PREFLIGHT, _P.ADMITTED, _P.STARTING, _P.HEALTHY, _P.WARMING, _P.CANARY,
+    _P.SWITCHING, _P.DRAINING, _P.BAKING, _P.RETIRING, _P.SUCCEEDED,
+)  # fmt: skip
 PATHS: Final[Mapping[OperationKind, tuple[OperationPhase, ...]]] = {
-    OperationKind.PROMOTE: (
-        _P.QUEUED, _P.PREFLIGHT, _P.ADMITTED, _P.STARTING, _P.HEALTHY, _P.WARMING, _P.CANARY,
-        _P.SWITCHING, _P.DRAINING, _P.BAKING, _P.RETIRING, _P.SUCCEEDED,
-    ),
-    # Without canary and bake: the target has served before, and there is nothing further to go back to.
-    OperationKind.ROLLBACK: (
-        _P.QUEUED, _P.PREFLIGHT, _P.ADMITTED, _P.STARTING, _P.HEALTHY,
-        _P.SWITCHING, _P.DRAINING, _P.RETIRING, _P.SUCCEEDED,
-    ),
-}  # fmt: skip
+    OperationKind.PROMOTE: _PROMOTE,
+    # The target has served before, and there is nothing further to go back to.
+    OperationKind.ROLLBACK: tuple(p for p in _PROMOTE if p not in (_P.WARMING, _P.CANARY, _P.BAKING)),
+}
 """The phases of an operation in which nothing goes wrong, for each kind, without a share of the traffic."""
 
 

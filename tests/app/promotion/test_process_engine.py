@@ -16,46 +16,16 @@ from tests.deploy.test_process import SERVER
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("quick")]
 
 
-def settings(state: Path, version: str = "1", **changes: Any) -> Config:
+def settings(state: Path, **changes: Any) -> Config:
     """`small` is live, `spare` stands in, and `other` is a server of another environment."""
     found = tables(state, fallback=["spare"])
     kept = {name: table for name, table in found["engines"].items() if name in ("small", "spare")}
     other = {
         "dialect": "vllm", "driver": "process", "artefact": str(MODELS / "annie-nano-hf"), "gpu": "none",
         "command": [sys.executable, str(SERVER)], "args": ["--max-model-len", "4096"],
-        "env": {"VLLM_CPU_KVCACHE_SPACE": "0", "PACE": "0.01", "VERSION": version},
+        "env": {"VLLM_CPU_KVCACHE_SPACE": "0", "PACE": "0.01", "VERSION": "1"},
     }  # fmt: skip
     return parse({**found, "engines": {**kept, "other": {**other, **changes}}}, state)
-
-
-@pytest.mark.slow  # engines are started as processes of their own: 4 s
-@pytest.mark.parametrize(
-    ("changes", "build", "code", "why"),
-    [
-        (
-            {"version": "2"},
-            "vllm 1",
-            "mismatch_running",
-            "build is 'vllm 2', and was to be 'vllm 1'",
-        ),
-        ({"command": ["no-such-vllm", "serve"]}, "vllm 1", "start_failed", "no-such-vllm: No such file"),
-    ],
-    ids=["upgraded in place", "not installed"],
-)
-async def test_another_server_than_the_judged_one_is_not_promoted(
-    tmp_path: Path, changes: dict[str, Any], build: str, code: str, why: str
-) -> None:
-    """What stands at the path of the command may be exchanged after the gate: its version is asked."""
-    config = settings(tmp_path, **changes)
-    async with stage(tmp_path, config) as it:
-        arm = statement(config, "other", "small").candidate
-        judged = replace(arm, engine=replace(arm.engine, build=build))
-        status, begun = await it.wish("other", await it.report("other", "small", candidate=judged))
-        assert status == 202, begun
-        ended = await it.ended(begun["id"])
-        assert ended["phase"] in ("rejected", "failed") and ended["error"]["code"] == code
-        assert why in ended["error"]["message"]
-        assert (await it.house.ask()).headers["x-manners-engine"] == "small"
 
 
 MARLIN, CUTLASS = "MarlinNvFp4LinearKernel", "FlashInferCutlassNvFp4LinearKernel"

@@ -9,7 +9,6 @@ import pytest_asyncio
 
 from app.config.config import Config, Shadow
 from app.shadow.replay import ReplayRequest, replay
-from app.shadow.store import Store
 from tests.app.house import MODELS, configured, nano, run
 
 ENGINES = {
@@ -59,18 +58,6 @@ async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Co
             assert reply.status == 200
             await it.booked()
     yield config
-
-
-@pytest.mark.slow  # a real engine is asked what was recorded: 1 s
-async def test_what_was_recorded_holds_no_address_and_the_calls(recorded: Config) -> None:
-    records = list(Store(recorded.state_dir).records(datetime.fromtimestamp(0, UTC)))
-    read_reply = [record.request["messages"][0]["content"] for record in records]
-    assert len(records) == len(TALK) and read_reply[2] == "I am Maya, write to EMAIL_A or NUMBER_A"
-    assert [call.name for record in records for call in record.calls] == [
-        "set_timer",
-        "get_weather",
-        "set_timer",
-    ]
 
 
 @pytest.mark.slow  # a real engine is asked what was recorded: 3 s
