@@ -71,12 +71,11 @@ def collect(
 
     Raises EffectError: the suite, the policy, or the manifest of the configured baseline cannot be read.
     """
-    serves, gates = config.models.get(model), config.gates
+    serves, gates = config.models[model], config.gates
     try:
         suite = suite_in_force(gates.suite)
         policy = policy_for(gates.policy, suite)
-        named = serves.baseline if serves else None
-        baseline = baseline_manifest(config.engines[named]).root if named else None
+        baseline = baseline_manifest(config.engines[serves.baseline]).root if serves.baseline else None
     except (GatesError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
     artefact, weights = verified(spec, reads_weights)
@@ -98,7 +97,7 @@ def collect(
         policy=policy.digest,
         rules=policy,
         baseline=baseline,
-        heard=settings(serves) if serves else {},
+        heard=settings(serves),
         origins=origins,
         revocations=found.revocations,
     )

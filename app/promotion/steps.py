@@ -290,13 +290,13 @@ async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     spec, gates = deps.catalogue.spec(effect.engine), deps.config.gates
     try:
         suite = await asyncio.to_thread(suite_in_force, gates.suite)
+        policy = await asyncio.to_thread(policy_for, gates.policy, suite)
         questions = canary.canary_for(suite)
-        judged = (await asyncio.to_thread(policy_for, gates.policy, suite)).judged
     except (PolicyError, SuiteError, OSError) as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
     state = _ready_state(deps, effect)
     target = target_of(spec, state)
-    if judged == "through":
+    if policy.judged == "through":
         heard = hearing(deps.config.models[plan.model], spec.dialect, state.abilities)
         target = replace(target, hearing=heard)
     return await canary.probe(target, questions)

@@ -108,3 +108,10 @@ def test_a_suite_of_ones_own_is_asked_its_named_cases() -> None:
     assert [case.id for case in canary_for(own).cases] == [case.id for case in NANO.cases if case.named]
     with pytest.raises(SuiteError, match="none is named"):
         canary_for(replace(own, cases=tuple(case for case in NANO.cases if not case.named)))
+
+
+async def test_a_dialect_without_a_word_for_the_sampling_is_a_failure_in_one_line() -> None:
+    asked = few(1)
+    odd = replace(asked, sampling=replace(asked.sampling, top_k=5))
+    with pytest.raises(EffectError, match="top_k"):
+        await canary.probe(target("http://127.0.0.1:1", "openai"), odd)

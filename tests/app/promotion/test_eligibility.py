@@ -376,6 +376,12 @@ def test_a_changed_byte_of_the_weights_is_another_artefact(place: Place) -> None
     assert fault is not None and fault.code == "mismatch_artefact" and "model.gguf" in fault.message
 
 
+def test_a_report_that_was_never_uploaded_or_was_lost_is_missing(place: Place) -> None:
+    assert code(place.facts(examples.sha("never"))) == "report_missing"
+    (place.state / "reports" / "one.json").unlink()
+    assert code(place.facts()) == "report_missing"
+
+
 def test_without_a_key_to_trust_no_signature_is_believed(place: Place) -> None:
     (place.state / "keys" / "report.pub").unlink()
     assert code(place.facts()) == "report_signature"
