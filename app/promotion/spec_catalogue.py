@@ -4,10 +4,10 @@ An engine whose table was edited is another engine. The earlier spec is kept whi
 engine can be stopped, or brought back.
 """
 
-import json
 from collections.abc import ItemsView, Mapping
 from dataclasses import replace
-from pathlib import Path
+
+import msgspec
 
 from app.errors.tree import UnknownThing
 from app.registry.values import KnownEngine
@@ -90,9 +90,5 @@ def _renamed(spec: EngineSpec, digest: str) -> EngineSpec:
 
 def spec_of(text: str) -> EngineSpec:
     """The spec that `deploy.engine.spec.spec_text` wrote."""
-    values = json.loads(text)
-    artefact = values.pop("artefact", None)
-    lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
-    for key in lists.keys() & {"env", "numerics"}:
-        lists[key] = tuple((name, value) for name, value in lists[key])
-    return EngineSpec(**{**values, **lists, "artefact": Path(artefact) if artefact else None})
+    spec: EngineSpec = msgspec.json.decode(text, type=EngineSpec, dec_hook=lambda kind, value: kind(value))
+    return spec

@@ -10,7 +10,7 @@ import pytest
 from app.config.config import Config
 from app.errors.tree import Refused
 from app.promotion import repository
-from app.promotion.spec_catalogue import SpecCatalogue
+from app.promotion.spec_catalogue import SpecCatalogue, spec_of
 from app.promotion.startup import bound_to_reports, current_roots, record_configuration
 from app.promotion.state_machine import (
     Begin,
@@ -23,7 +23,7 @@ from app.promotion.state_machine import (
 )
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, KnownReport
-from deploy.engine.spec import spec_digest
+from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 from tests.app.promotion.stage import settings
 
 AT = "2026-11-21T06:00:00.000Z"
@@ -243,3 +243,12 @@ def test_a_report_is_about_all_replicas_with_its_weights() -> None:
     assert bound_to_reports({"a"}, sets, roots) == {"a", "b"}
     assert bound_to_reports({"c", "x"}, sets, roots) == {"c"}
     assert bound_to_reports({"d"}, sets, roots) == frozenset()
+
+
+def test_a_spec_is_read_back_from_its_text() -> None:
+    numerics = (("gpu", "H"), ("scheme", "W4A4"))
+    far = EngineSpec(name="a", dialect="vllm", driver="url", url="http://x", numerics=numerics)
+    near = EngineSpec(
+        name="b", dialect="llama-server", driver="embedded", artefact=Path("/m"), args=("-c", "1")
+    )
+    assert [spec_of(spec_text(spec)) for spec in (far, near)] == [far, near]
