@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from tests.gates.detect.corpora import OF_PLAIN_TEXT, load_all, load_real, scores
+from tests.gates.detect.corpora import OF_PLAIN_TEXT, scores
 from tests.generated import rewritten
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "gates.md"
@@ -18,7 +18,7 @@ def written(document: str) -> str:
 def detectors() -> str:
     """Recall and false positives, corpus by corpus; the groups of the leak corpus each."""
     lines = ["| corpus | found | false positives |", "|---|---|---|"]
-    for score in scores(load_all()):
+    for score in scores():
         if not score.group or score.corpus == "leak":
             name = f"… {score.group}" if score.group else f"**{score.corpus}**"
             lines.append(f"| {name} | {score.recall} | {score.false_positives} |")
@@ -29,7 +29,7 @@ def real_texts() -> str:
     """The same on real texts, by the model or package that wrote them, with the one-sided upper bound of false positives."""
     lines = ["| detector | texts of | found | false positives | at most (95 %) |", "|---|---|---|---|---|"]
     for name in OF_PLAIN_TEXT:
-        for score in scores(load_real(name)):
+        for score in scores(name):
             found = f"{score.recall.found} of {score.recall.of}" if score.recall.of else ""
             title = f"**{name}** | all" if not score.group else f" | {score.group}"
             wrong = score.false_positives

@@ -78,17 +78,6 @@ def test_a_recorded_stream_says_what_the_gateway_hears(name: str) -> None:
     assert reply.complete == caller.get("done", False)
 
 
-@looped("name", GOLDENS, in_groups_of=50)
-def test_a_recorded_stream_reads_the_same_byte_by_byte(name: str) -> None:
-    raw, sidecar, _ = golden(name)
-    at_once, slowly = (
-        heard(*cut, status=sidecar["status"]) for cut in ([raw], (bytes([byte]) for byte in raw))
-    )
-
-    for name in ("content", "reasoning", "calls", "finish_reason", "usage", "error", "done"):
-        assert getattr(at_once, name) == getattr(slowly, name)
-
-
 @given(st.data())
 def test_an_event_happens_with_the_read_that_completes_it(data: st.DataObject) -> None:
     before = role() + thought("Hm. ")

@@ -6,7 +6,7 @@
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -141,8 +141,10 @@ def _score(corpus: str, group: str, lines: Sequence[LabelledCase]) -> CorpusScor
     return CorpusScore(corpus, group, *rates, wrong)
 
 
-def scores(lines: Iterable[LabelledCase]) -> list[CorpusScore]:
-    """One score per corpus, and one for each of its groups."""
+@cache
+def scores(real: str = "") -> list[CorpusScore]:
+    """One score per corpus, and one for each of its groups; of a detector on the real texts, if it is named."""
+    lines = load_real(real) if real else load_all()
     by_corpus: dict[str, list[LabelledCase]] = {}
     for line in lines:
         by_corpus.setdefault(line.corpus, []).append(line)

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from tests.gates.detect.corpora import OF_PLAIN_TEXT, load_all, load_real, scores
+from tests.gates.detect.corpora import OF_PLAIN_TEXT, load_all, scores
 
 LINES = load_all()
-SCORES = {s.corpus: s for s in scores(LINES) if not s.group}
+SCORES = {s.corpus: s for s in scores() if not s.group}
 
 
 @pytest.mark.parametrize("name", sorted(SCORES))
@@ -27,7 +27,7 @@ def test_a_detector_is_right_about_every_case_that_counts(name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_PLAIN_TEXT)
 def test_a_detector_holds_on_real_texts(name: str) -> None:
-    whole = scores(load_real(name))[0]
+    whole = scores(name)[0]
     assert whole.recall.of + whole.false_positives.of >= 3000
     assert whole.reaches, [str(case) for case in whole.wrong]
 
