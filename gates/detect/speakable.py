@@ -83,7 +83,7 @@ _END: Final = re.compile(r"[.!?।…:;][\"'”’)\]]*\s*$")
 _SIGNS: Final = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
-        ("url", r"(?i:\b(?:[a-z0-9-]+\.)+(?:com|org|net|in|io|dev|co|gov|edu|info|app|ai)\b(?:/\S*)?)"),
+        ("url", r"(?i:(?<![a-z0-9.-])(?:[a-z0-9-]{1,63}\.){1,9}(?:com|org|net|in|io|dev|co|gov|edu|info|app|ai)\b(?:/\S*)?)"),
         # An 8 needs its nose: 83, 8) and 8/10 are numbers.
         ("emoticon", r"(?:^|(?<=\s))(?:[:;]['’]?-?[)(DPpO/\\|*3]|=-?[)(DPp]|8-[)(DPp]|<3|\(:|xD|XD|\^_\^|¯\\_)(?=\s|$|[.,!?])"),
         ("enumeration", r"(?:^|\s)\(?1[.)]\s+\S(?s:.{0,200}?)\s\(?2[.)]\s+\S"),
