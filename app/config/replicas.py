@@ -32,15 +32,12 @@ def _difference(first: EngineSpec, other: EngineSpec) -> str | None:
                 f"{other.name!r} is no replica of {first.name!r}: its {key} is {_shown(getattr(other, key))}, and that of "
                 f"{first.name!r} {_shown(getattr(first, key))}; one report is about all replicas of a model"
             )
-    if first.artefact is None or other.artefact is None:
-        bad = first if first.artefact is None else other
-        return f"{bad.name!r} names no artefact, so that its weights cannot be compared"
-    if first.artefact == other.artefact:
+    if first.artefact == other.artefact and first.artefact is not None:
         return None
     ours, theirs = _root(first.artefact), _root(other.artefact)
-    if ours is None or theirs is None:
+    if first.artefact is None or other.artefact is None or ours is None or theirs is None:
         bad = first if ours is None else other
-        return f"{bad.name!r} has no valid artefact.json beside its weights, so that they cannot be compared"
+        return f"{bad.name!r} has no weights with a valid artefact.json, so that they cannot be compared"
     if ours != theirs:
         return f"{other.name!r} has other weights than {first.name!r}: {theirs:.19} and not {ours:.19}"
     suffixes = first.artefact.suffix, other.artefact.suffix
@@ -49,9 +46,9 @@ def _difference(first: EngineSpec, other: EngineSpec) -> str | None:
     return None
 
 
-def _root(artefact: Path) -> str | None:
+def _root(artefact: Path | None) -> str | None:
     try:
-        return load(folder_of(artefact)).root
+        return None if artefact is None else load(folder_of(artefact)).root
     except (ManifestError, OSError):
         return None
 

@@ -35,8 +35,8 @@ UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "arguments": (OURS, {**OURS, "args": []}, r"'two' is no replica of 'one': its args is not set, and that of 'one' \('--ctx-size'"),
     "numerics": (FAR, {**FAR, "numerics": {"scheme": "W4A4"}}, r".*: its numerics is .*W4A4.*, and that of 'one' not set;"),
     "weights": (FAR, {**FAR, "artefact": OTHERS}, r"'two' has other weights than 'one': sha256:"),
-    "no manifest": (FAR, {**FAR, "artefact": "nowhere"}, r"'two' has no valid artefact.json beside its weights"),
-    "no artefact": (FAR, {k: v for k, v in FAR.items() if k != "artefact"}, r"'two' names no artefact, so that its weights"),
+    "no manifest": (FAR, {**FAR, "artefact": "nowhere"}, r"'two' has no weights with a valid artefact.json"),
+    "no artefact": (FAR, {k: v for k, v in FAR.items() if k != "artefact"}, r"'two' has no weights with a valid artefact.json"),
     "another file": (
         {**OURS, "artefact": f"{WEIGHTS}/a.gguf"}, {**OURS, "artefact": f"{WEIGHTS}/b.gguf"},
         r"'two' serves b.gguf, and 'one' a.gguf",
