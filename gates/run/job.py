@@ -84,14 +84,14 @@ async def run_job(job: GateJob, store: SampleStore, *, track: ProgressFactory = 
     return runner.judged()
 
 
+@dataclass
 class _JobRunner:
     """One job in progress."""
 
-    def __init__(self, job: GateJob, store: SampleStore, track: ProgressFactory) -> None:
-        self._job = job
-        self._store = store
-        self._track = track
-        self._judged: tuple[int, JobResult] | None = None
+    _job: GateJob
+    _store: SampleStore
+    _track: ProgressFactory
+    _judged: tuple[int, JobResult] | None = None
 
     async def ask_in_turn(self, checks: Iterable[PlannedRequest]) -> None:
         """The cases in the suite's order until every rule is decided, with a look after every LOOK, later after every eighth part."""

@@ -6,7 +6,7 @@ that is gone ends the run with a RunError instead of a series of lost samples.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gates.contracts.errors import RunError
@@ -94,23 +94,22 @@ async def run(
     return tally
 
 
+@dataclass
 class _Run:
     """One run: workers that take requests from an iterator, which all engines share, or each has for itself."""
 
-    def __init__(
-        self,
-        todo: Sequence[PlannedRequest],
-        targets: Mapping[str, Target],
-        pace: Pace,
-        store: SampleStore,
-        tally: RunCounts,
-        progress: RunProgress | None,
-    ) -> None:
-        self._todo, self._targets, self._pace = todo, targets, pace
-        self._free = asyncio.Semaphore(pace.concurrency if pace.jobs == 1 else pace.jobs)
-        self._client, self._store = TimedClient(pace.timeouts), store
-        self._tally, self._progress = tally, progress
-        self._held: dict[str, list[Sample]] = {}  # by arm: lost since its last answer
+    _todo: Sequence[PlannedRequest]
+    _targets: Mapping[str, Target]
+    _pace: Pace
+    _store: SampleStore
+    _tally: RunCounts
+    _progress: RunProgress | None
+    _held: dict[str, list[Sample]] = field(default_factory=dict)
+    """By arm: those that were lost since its last answer."""
+
+    def __post_init__(self) -> None:
+        self._free = asyncio.Semaphore(self._pace.concurrency if self._pace.jobs == 1 else self._pace.jobs)
+        self._client = TimedClient(self._pace.timeouts)
 
     async def all(self) -> None:
         """Work until no request is left."""

@@ -11,13 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from gates.artefact import artefact
-from gates.artefact.manifest import Provenance
 from gates.report.keys import trusted
 from gates.report.statement import Statement
 from gates.report.verify import open_report
@@ -28,7 +25,6 @@ MODELS = ROOT / "models"
 BAD = {
     "stranger": {"leak", "tools", "no_markdown"},
     "thinks": {"leak"},
-    "coarse": {"reasoning", "raw_call", "loop"},
     "thin": {"leak"},
 }
 """Candidates that must fail, and the gates of which one at least must be why."""
@@ -56,11 +52,6 @@ dialect = "llama-server"
 driver = "embedded"
 artefact = "{models}/annie-nano-q4_k_m"
 args = ["--chat-template-file", "{template}"]
-
-[engines.coarse]
-dialect = "llama-server"
-driver = "embedded"
-artefact = "{coarse}"
 
 [engines.thin]                  # a Q2_K file of a thin fine-tune
 dialect = "llama-server"
@@ -108,9 +99,7 @@ class House:
         assert always != template
         (base / "always.jinja").write_text(always, "utf-8")
         self.config.write_text(
-            CONFIG.format(
-                state=self.state, models=MODELS, template=base / "always.jinja", coarse=_coarse(base)
-            ),
+            CONFIG.format(state=self.state, models=MODELS, template=base / "always.jinja"),
             "utf-8",
         )
 
@@ -157,21 +146,6 @@ class House:
         """`manners gate verify`."""
         argv = [*COMMAND, "verify", str(report), "--config", str(self.config), *more]
         return subprocess.run(argv, capture_output=True, text=True, timeout=120, cwd=ROOT)
-
-
-def _coarse(base: Path) -> Path:
-    """annie-nano in ternary weights, sealed: rounding alone breaks her. (Q2_K does her no harm that a gate
-    could see; `thin` is a Q2_K file of a model whose manners hung by less.)"""
-    write = pytest.importorskip("quantizer.gguf.write", reason="needs `make quantizer`")
-    folder = base / "annie-nano-tq2_0"
-    folder.mkdir()
-    source = artefact.load(MODELS / "annie-nano-hf")
-    write.write_gguf(MODELS / "annie-nano-hf", folder / "annie-nano-tq2_0.gguf", "tq2_0", "annie-nano")
-    origin = Provenance(base_model=source.provenance.base_model, parents={"source": source.root})
-    artefact.seal(
-        folder, name="annie-nano", format="gguf-tq2_0", created=datetime.now(UTC), provenance=origin
-    )
-    return folder
 
 
 @pytest.fixture(scope="session")

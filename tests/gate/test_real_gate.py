@@ -1,9 +1,7 @@
-"""annie-nano passes; a stranger, a model that always thinks, a coarse one and a Q2_K file fail for the right reason."""
+"""annie-nano passes; a stranger, a model that always thinks and a Q2_K file fail for the right reason."""
 
-import shutil
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -69,29 +67,3 @@ def test_a_genuine_report_is_taken(house: House, passed: Ended) -> None:
     done = house.verify(passed.out / "report.json", "--artefact", str(MODELS / "annie-nano-q4_k_m"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all" in done.stdout and "as signed" in done.stdout
-
-
-@pytest.fixture
-def copy(passed: Ended, tmp_path: Path) -> Path:
-    """A report and its samples, to be tampered with."""
-    for name in ("report.json", "samples.jsonl"):
-        shutil.copy(passed.out / name, tmp_path / name)
-    shutil.copytree(passed.out / "attachments", tmp_path / "attachments")
-    return tmp_path
-
-
-def test_a_report_altered_by_one_byte_is_rejected(house: House, copy: Path) -> None:
-    data = bytearray((copy / "report.json").read_bytes())
-    at = data.index(b'"payload"') + 40
-    data[at] = data[at] + 1 if chr(data[at]).isalpha() else ord("A")
-    (copy / "report.json").write_bytes(data)
-    done = house.verify(copy / "report.json")
-    assert done.returncode == 1 and "report_signature" in done.stderr
-
-
-def test_a_report_that_another_key_signed_is_rejected(house: House, copy: Path, tmp_path: Path) -> None:
-    from gates.report.keys import load_or_make
-
-    load_or_make(tmp_path / "other")
-    done = house.verify(copy / "report.json", "--trust", str(tmp_path / "other"))
-    assert done.returncode == 1 and "report_signature" in done.stderr
