@@ -216,26 +216,23 @@ def _denied(text: str, span: Span) -> str | None:
 
 
 def _numbers(text: str, want: float, tolerance: float) -> list[tuple[Span, str | None]]:
-    found_ = numbers(text)
+    found = numbers(text)
     allowed = tolerance + 1e-9 * max(1.0, abs(want))
-    right = [abs(number.value - want) <= allowed for number in found_]
+    right = [abs(number.value - want) <= allowed for number in found]
     return [
-        ((number.start, number.end), _doubtful(text, found_, right, i))
-        for i, number in enumerate(found_)
+        (
+            (number.start, number.end),
+            _doubtful(text, found, right, i) or _denied(text, (number.start, number.end)),
+        )
+        for i, number in enumerate(found)
         if right[i]
     ]
 
 
-def _doubtful(text: str, all_: Sequence[NumberMention], right: Sequence[bool], i: int) -> str | None:
-    """Why a right number does not count: it is denied, an alternative to another one, or taken back."""
-    number = all_[i]
-    for j, pattern, why in (
-        (i - 1, _OR, "hedged"),
-        (i + 1, _OR, "hedged"),
-        (i + 1, _TAKEN_BACK, "retracted"),
-    ):
-        if 0 <= j < len(all_) and not right[j]:
-            left, after = sorted((number, all_[j]), key=lambda one: one.start)
-            if pattern.fullmatch(text, left.end, after.start):
-                return why
-    return _denied(text, (number.start, number.end))
+def _doubtful(text: str, found: Sequence[NumberMention], right: Sequence[bool], i: int) -> str | None:
+    """Whether a right number is an alternative to a wrong one beside it, or taken back."""
+    before = text[found[i - 1].end : found[i].start] if i and not right[i - 1] else ""
+    after = text[found[i].end : found[i + 1].start] if i + 1 < len(found) and not right[i + 1] else ""
+    if _OR.fullmatch(before) or _OR.fullmatch(after):
+        return "hedged"
+    return "retracted" if _TAKEN_BACK.fullmatch(after) else None

@@ -43,22 +43,16 @@ def excerpt(text: str) -> str:
 Span = tuple[int, int]
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """The spans in order, with overlapping ones joined."""
-    out: list[Span] = []
-    for start, end in sorted(spans):
-        if out and start < out[-1][1]:
-            out[-1] = (out[-1][0], max(end, out[-1][1]))
-        else:
-            out.append((start, end))
-    return out
-
-
 class SpanSet:
-    """A set of spans for containment and overlap queries."""
+    """A set of spans for containment and overlap queries; overlapping ones count as one."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
-        self._spans = merged(spans)
+        self._spans: list[Span] = []
+        for start, end in sorted(spans):
+            if self._spans and start < self._spans[-1][1]:
+                start, last = self._spans.pop()
+                end = max(end, last)
+            self._spans.append((start, end))
 
     def holds(self, start: int, end: int) -> bool:
         """Whether this span lies inside the covered text."""
