@@ -31,7 +31,6 @@ ROLE_NAMES: Final = tuple(str(role) for role in Role)
 _PROMOTES: Final = frozenset(
     {
         "/admin/reports", "/admin/promote", "/admin/rollback", "/admin/operations/{id}/cancel",
-        "/admin/engines/{name}/drain", "/admin/engines/{name}/undrain",
     }
 )  # fmt: skip
 """Path templates. Any other change needs `administer`: a route that was forgotten is closed."""

@@ -87,7 +87,6 @@ def operators_router(
     routes = APIRouter()
     _add_requests(routes, promotions)
     _add_operations(routes, promotions, access)
-    _add_replicas(routes, promotions)
     _add_reports(routes, config, promotions, reader)
     _add_overrides(routes, config, promotions)
     _add_audit(routes, promotions)
@@ -160,16 +159,6 @@ async def _stream(
             yield f"id: {seq}\nevent: {kind}\ndata: {json.dumps(value)}\n\n".encode()
     except (StateUnavailable, Unauthorized) as error:  # the head is sent; the operator can resume
         yield f"event: error\ndata: {json.dumps(error.envelope())}\n\n".encode()
-
-
-def _add_replicas(routes: APIRouter, promotions: PromotionService) -> None:
-    @routes.post("/admin/engines/{name}/drain")
-    async def drain(request: Request, name: str) -> Response:
-        return reply(request, await promotions.drain_replica(name, True, actor(request)))
-
-    @routes.post("/admin/engines/{name}/undrain")
-    async def undrain(request: Request, name: str) -> Response:
-        return reply(request, await promotions.drain_replica(name, False, actor(request)))
 
 
 def _add_reports(

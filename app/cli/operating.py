@@ -195,7 +195,6 @@ def _limit_flags(about: str) -> Iterator[Flag]:
 
 
 _MODEL = flag("model", metavar="MODEL", help="the public model")
-_REPLICA = (flag("engine", metavar="ENGINE", help="the replica"),)
 _REASON = flag("--reason", required=True, help="why, for the audit")
 _STARTED = (flag("--dry-run", action="store_const", const=1, default=0, help="only show the plan"),)
 _NAME = flag("name", metavar="NAME", help="letters, digits and _.-")
@@ -226,11 +225,6 @@ VERBS: Final[Mapping[str, Verb]] = {
         (_MODEL, *_STARTED), ("model",),
     ),
     "status": Verb("which engine serves which model, and operations in progress", "GET status", "show_status"),
-    "drain": Verb(
-        "drain a replica: send it no new requests", "POST engines/{engine}/drain",
-        "{engine} gets no new requests; {open} are open", _REPLICA,
-    ),
-    "undrain": Verb("end the drain of a replica", "POST engines/{engine}/undrain", "{engine} gets requests again", _REPLICA),
     "audit": Verb(
         "who changed what, and whether the event chain is intact", "GET audit?limit={last}&newest=1", "show_audit",
         (flag("--last", type=int, default=20, metavar="N", help="the newest events (default: %(default)s)"),),

@@ -161,7 +161,6 @@ class Backend:
         self.identified = False  # it is what was promoted, as far as can be seen
         self.refusal: str | None = None  # why it is not, for anybody
         self.refusal_detail = ""  # the same for operators: it may quote the engine
-        self.drained = False  # an operator has taken it out
         self._context = context
         self._task: asyncio.Task[None] | None = None
         self._failure: DeployError | None = None  # of its last start
@@ -436,13 +435,11 @@ class Backend:
     def takes_as_replica(self) -> bool:
         """Whether it gets requests: `route` returns one, and it is not excluded from its replicas."""
         passes = self.engine is not None and self.engine.url is not None and self.breaker.passes
-        return passes and self.identified and not self.drained
+        return passes and self.identified
 
     @property
     def stays_out(self) -> str | None:
         """Why it is excluded from its replicas, though it may be up; None if it is not. For operators."""
-        if self.drained:
-            return "drained"
         if self.refusal is not None:
             return f"{self.refusal}: {self.refusal_detail}"
         return None if self.identified else "not identified yet"

@@ -20,7 +20,7 @@ from app.engines.balancer import AFFINITIES, Balancer
 from app.engines.conversations import conversation
 from app.engines.identity import manifest_of
 from app.engines.split import SIDES, TrafficSplit
-from app.errors.tree import BadField, EngineDown, Refused, UnknownModel
+from app.errors.tree import BadField, EngineDown, UnknownModel
 from app.stream.conduct import Conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
@@ -190,21 +190,6 @@ class EnginePool:
         """Why each replica that was refused gets no requests, without its words."""
         found = {name: backend.refusal for name, backend in self._backends.items() if self.siblings(name)}
         return {name: why for name, why in sorted(found.items()) if why}
-
-    def drain_replica(self, name: str, drained: bool) -> int:
-        """Drain a replica, or end its drain; returns the number of its open requests.
-
-        Raises Refused: it is not a replica, or no other one would take requests.
-        """
-        others = self.siblings(name)
-        if not others:
-            raise Refused(f"{name} is not one of several live engines of a model", "not_a_replica")
-        for model, route in self._table.items():
-            rest = [one for one in route.live if one != name and self.takes(one)]
-            if drained and name in route.live and not rest:
-                raise Refused(f"no other replica of {model} takes requests now", "last_replica")
-        self._backends[name].drained = drained
-        return self.open(name)
 
     # ------------------------------------------------------------------------- engines, one by one
 

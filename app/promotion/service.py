@@ -356,15 +356,6 @@ class PromotionService:
         running.send(Cancel(by))
         return shown
 
-    async def drain_replica(self, engine: str, drained: bool, by: str) -> dict[str, Any]:
-        """Send a replica no new requests, or some again. Raises UnknownThing, Refused (not_a_replica, last_replica)."""
-        self._check_started()
-        if engine not in self._deps.pool.running():
-            self.catalogue.digest(engine)  # raises UnknownThing for one that there is not
-        left = self._deps.pool.drain_replica(engine, drained)
-        await self._note(by, "engine.drained" if drained else "engine.undrained", engine, {})
-        return {"engine": engine, "drained": drained, "open": left}
-
     # ---------------------------------------------------------------------------------- views
 
     async def operation(self, id: str) -> dict[str, Any]:

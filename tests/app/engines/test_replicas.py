@@ -1,6 +1,5 @@
 """Several live engines of one model: where requests go, and what becomes of them when one is gone."""
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.cli.gateway_client import GatewayClient
 from app.config.config import Config
 from app.promotion import replicas as replica_watch
 from tests.app.api.nanos import MODELS
-from tests.app.house import NEVER, TOKEN, Answer, GatewayFixture, configured, eventually, nano, run
-from tests.script import Head, Reset, Say, Until, reply, status, text
+from tests.app.house import NEVER, Answer, GatewayFixture, configured, eventually, nano, run
+from tests.script import Reset, status
 from tests.scripted_engine import ScriptedEngine
 
 WITH_SPARE: dict[str, Any] = {"names": ("one", "two", "spare"), "live": ["one", "two"], "fallback": ["spare"]}
@@ -177,38 +175,6 @@ async def test_a_replica_that_does_not_say_what_it_is_gets_no_requests_until_it_
         pool.changed.set()
         await house.log.until(3, "replica_identified")
         assert {served_by(await house.ask(messages=turn(name, 1))) for name in "yz"} == {"one", "two"}
-
-
-async def operate(house: GatewayFixture, path: str) -> tuple[int, Any]:
-    async with house.client.post(
-        house.admin + path, headers={"authorization": f"Bearer {TOKEN}"}
-    ) as response:
-        return response.status, await response.json()
-
-
-async def test_replicas_are_drained_one_by_one(tmp_path: Path) -> None:
-    async with replicas(tmp_path, **WITH_SPARE) as (house, engines):
-        end = asyncio.Event()
-        engines["two"].play(Head(), Say(text("Well, ")), Until(end), *reply("so it is.")[1:])
-        async with house.begin(messages=turn("y", 1)) as open_stream:
-            status, said = await operate(house, "/admin/engines/two/drain")
-            assert (status, said) == (200, {"engine": "two", "drained": True, "open": 1})
-            assert [served_by(await house.ask(messages=turn("y", 2))) for _ in range(3)] == ["one"] * 3
-            for name, fault in (
-                ("one", "last_replica"),
-                ("spare", "not_a_replica"),
-                ("nobody", "engine_not_found"),
-            ):
-                status, said = await operate(house, f"/admin/engines/{name}/drain")
-                assert (status, said["error"]["code"]) == (404 if name == "nobody" else 409, fault)
-            end.set()
-            assert b"[DONE]" in await open_stream.read(), "what it had is answered"
-        client = GatewayClient(house.admin, TOKEN)
-        said = await asyncio.to_thread(client.call, "POST", "engines/two/undrain", json={})
-        assert said == {"engine": "two", "drained": False, "open": 0}
-        assert {served_by(await house.ask(messages=turn(name, 1))) for name in "yz"} == {"one", "two"}
-        verbs = [event["verb"] for event in (await house.operate("/admin/audit?newest=1")).json["events"]]
-        assert [verb for verb in verbs if "drain" in verb] == ["engine.drained", "engine.undrained"]
 
 
 @pytest.mark.slow
