@@ -25,12 +25,10 @@ Fields = Callable[[Case, Reply, Collection[str]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """The words for a gate's outcomes: of answers in the past tense, of a model in the present."""
+    """The words for answers that were bad, and good."""
 
     bad: str = "failed"
-    bads: str = "fails"
     good: str = "passed"
-    goods: str = "passes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,43 +102,43 @@ def _names(case: Case) -> list[str]:
 GATES: Final[Mapping[str, Gate]] = {
     gate.name: gate
     for gate in (
-        Gate("leak", "No leaked thoughts", Wording("leaked", "leaks", "did not leak", "does not leak"),
+        Gate("leak", "No leaked thoughts", Wording("leaked", "did not leak"),
              "leak", _find_leaked, _leak, canary="always", training="text"),
         Gate("raw_call", "No spoken tool calls",
-             Wording("spoke a raw tool call", "speaks raw tool calls", "spoke no raw tool call", "speaks no tool calls"),
+             Wording("spoke a raw tool call", "spoke no raw tool call"),
              "raw_call", find_raw_calls, lambda case, reply, _: {"text": reply.content, "names": _names(case)},
              canary="always", training="text"),
-        Gate("empty", "No empty replies", Wording("were empty", "answers with nothing", "were not empty", "says something"),
+        Gate("empty", "No empty replies", Wording("were empty", "were not empty"),
              "empty", find_empty, lambda case, reply, _: {"text": reply.content, "calls": len(reply.calls)},
              canary="always", training="answer"),
         Gate("tools", "Tool calls",
-             Wording("made a wrong call", "makes the wrong call", "made the right call", "makes the right call"),
+             Wording("made a wrong call", "made the right call"),
              "toolcall", find_wrong_calls, _calls, expects="calls", canary="expected"),
         Gate("no_markdown", "No markdown",
-             Wording("contained markdown", "writes markdown", "contained no markdown", "stays free of markdown"),
+             Wording("contained markdown", "contained no markdown"),
              "markdown", find_markdown, canary="always", training="text"),
-        Gate("factual", "Facts", Wording("were wrong", "is wrong", "were right", "is right"),
+        Gate("factual", "Facts", Wording("were wrong", "were right"),
              "answer", find_wrong_answer, _expecting("answer", "expect"), expects="answer", canary="expected"),
-        Gate("reasoning", "Reasoning", Wording("were wrong", "reasons wrongly", "were right", "reasons rightly"),
+        Gate("reasoning", "Reasoning", Wording("were wrong", "were right"),
              "answer", find_wrong_answer, _expecting("answer", "expect"), expects="answer", canary="expected"),
-        Gate("loop", "No loops", Wording("looped", "goes in a loop", "did not loop", "stays out of loops"),
+        Gate("loop", "No loops", Wording("looped", "did not loop"),
              "loop", find_loops, canary="always", training="text"),
-        Gate("verbosity", "Length", Wording("were too long", "runs too long", "were short enough", "keeps to its time"),
+        Gate("verbosity", "Length", Wording("were too long", "were short enough"),
              "verbosity", find_too_long, _expecting("max_seconds", "max_seconds"), expects="max_seconds", training="answer"),
         Gate("speakable", "Speakable text",
-             Wording("could not be spoken", "cannot be spoken", "could be spoken", "can be spoken"),
+             Wording("could not be spoken", "could be spoken"),
              "speakable", find_unspeakable, training="answer"),
         Gate("script", "Writing system",
-             Wording("were in the wrong script", "leaves its script", "were in the right script", "keeps to its script"),
+             Wording("were in the wrong script", "were in the right script"),
              "script", find_wrong_script, _expecting("script", "script"), expects="script"),
         Gate("everyday", "Everyday requests",
-             Wording("were wrong", "fails everyday requests", "were right", "meets everyday requests"),
+             Wording("were wrong", "were right"),
              "everyday", find_everyday_fault, _everyday, expects="everyday"),
         Gate("checks", "Checks of the suite's author",
-             Wording("failed a check", "fails its checks", "passed their checks", "passes its checks"),
+             Wording("failed a check", "passed their checks"),
              "", find_failed_checks, _expecting("checks", "checks"), expects="checks", canary="expected"),
         Gate("judge", "A judge model's opinion",
-             Wording("were called bad", "is called bad", "were called good", "is called good"),
+             Wording("were called bad", "were called good"),
              "", list, lambda case, reply, _: {}, expects="judge"),
     )
 }  # fmt: skip
