@@ -191,8 +191,6 @@ class EnginePool:
         found = {name: backend.refusal for name, backend in self._backends.items() if self.siblings(name)}
         return {name: why for name, why in sorted(found.items()) if why}
 
-    # ------------------------------------------------------------------------- engines, one by one
-
     def trouble(self, name: str) -> str | None:
         """Why the engine takes no requests; None: it is up, and its breaker lets them pass."""
         backend = self._backends.get(name)

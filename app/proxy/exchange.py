@@ -68,7 +68,6 @@ class Exchange:
     _takes_short_way: bool
     _pipeline: Pipeline
     # Made by `_answered`.
-    _reply: EngineReply
     _over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
 
     _control: asyncio.Task[None] | None = None  # tells the engine to end its thought
@@ -153,7 +152,7 @@ class Exchange:
 
     def _answered(self, reply: EngineReply, over: asyncio.Future[None]) -> None:
         """The engine has answered 200; for the second time, if it continues a thought."""
-        self._reply, self._over = reply, over
+        self._over = over
         if self._has_answered:
             size, self._tokens = self._pipeline.size, 0
             self._aligner = self._aligner and LogprobAligner()
