@@ -80,8 +80,8 @@ test-gpu: gpu $(VENV)/.dev $(GPU)/.installed $(if $(CONFORMANCE_NVFP4),,$(NVFP4)
 	CONFORMANCE=$(or $(CONFORMANCE),gpu) CONFORMANCE_NVFP4=$(or $(CONFORMANCE_NVFP4),$(NVFP4)) \
 	  $(BIN)/python -m pytest -s -m '' tests/conformance $(PYTEST_ARGS)
 
-test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on a CUDA GPU, each verified; a table to .work/recipes (RECIPES=DIR)
-	$(BIN)/python -m tests.quantizer.every_recipe --out $(or $(RECIPES),.work/recipes) $(RECIPES_ARGS)
+test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on a CUDA GPU, each verified
+	RECIPES_DEVICE=cuda $(BIN)/python -m pytest tests/quantizer/test_every_recipe.py --timeout 3600 $(PYTEST_ARGS)
 
 gpu-session: gpu $(VENV)/.quantizer $(GPU)/.installed  ## all that is measured on a GPU, one part after another (MINUTES=60); .work/gpu has the table
 	$(BIN)/python -m tests.gpu --minutes $(or $(MINUTES),60)

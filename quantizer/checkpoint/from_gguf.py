@@ -1,4 +1,4 @@
-"""A GGUF file as a source: transformers reads and dequantizes it, and what comes of it is a Hugging Face folder in BF16."""
+"""A GGUF file or a LoRA adapter as a source: for as long as the work lasts, a Hugging Face folder of its model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,21 +8,24 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from quantizer.checkpoint import adapter
 from quantizer.core.errors import SourceError, UnavailableError, first_line
 
 
 @contextmanager
-def as_folder(source: Path, out: Path) -> Iterator[Path]:
-    """A source as a folder; that of a GGUF file lies beside `out` for as long as the `with` block lasts. Raises SourceError."""
-    if source.suffix != ".gguf":
+def as_folder(source: Path, out: Path, base: Path | None = None) -> Iterator[Path]:
+    """A source as a folder; that of a GGUF file or an adapter lies beside `out` for as long as the `with` block lasts.
+    base: the model that an adapter is merged into. Raises SourceError."""
+    adapted = (source / adapter.CONFIG).is_file()
+    if source.suffix != ".gguf" and not adapted:
         yield source
         return
-    if find_spec("accelerate") is None:
+    if not adapted and find_spec("accelerate") is None:
         raise UnavailableError("transformers reads a GGUF file with accelerate: pip install accelerate")
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}.source-", dir=out.parent) as place:
-        folder = Path(place) / source.stem
-        _unpack(source, folder)
+        folder = Path(place) / source.resolve().stem
+        adapter.merge(source, folder, base) if adapted else _unpack(source, folder)
         yield folder
 
 

@@ -1,4 +1,4 @@
-"""`manners quantize card DIR [--report report.json [--trust KEY]] [--out README.md]`: write a model card. Exit code 65: faulty input."""
+"""`manners quantize card DIR [--report report.json [--trust KEY]]`: print a model card. Exit code 65: faulty input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from quantizer.checkpoint.card import GateReport
 
-WORDS: Final = "write the model card of a sealed folder, from its manifest and its gate's report"
+WORDS: Final = "print the model card of a sealed folder, from its manifest and its gate's report"
 
 
 def add(verbs: Any) -> None:
@@ -31,27 +31,20 @@ def add(verbs: Any) -> None:
         metavar="KEY",
         help="a public key, or a folder of them: the report must be signed by one (default: not checked, and the card says so)",
     )
-    option(
-        "--out", type=Path, metavar="FILE", help="where to write it, outside of the folder (default: stdout)"
-    )
     parser.set_defaults(part=run, needs_torch=False)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the card. Returns the exit code. Raises QuantizerError or GatesError."""
+    """Print the card. Returns the exit code. Raises QuantizerError or GatesError."""
     from gates.artefact import artefact
     from quantizer.checkpoint.card import card
-    from quantizer.core.errors import ExportError, SourceError
+    from quantizer.core.errors import SourceError
 
     if problems := artefact.verify(args.folder):
         raise SourceError(f"{args.folder}: is not what its artefact.json says: {problems[0]}")
-    if args.out and args.out.resolve().is_relative_to(args.folder.resolve()):
-        raise ExportError(f"{args.out}: is in the folder, whose root covers every file; write it beside it")
-    text = card(artefact.load(args.folder), read(args.report, args.trust or ()) if args.report else None)
-    if args.out:
-        args.out.write_text(text, encoding="utf-8")
-    else:
-        print(text, end="")
+    print(
+        card(artefact.load(args.folder), read(args.report, args.trust or ()) if args.report else None), end=""
+    )
     return 0
 
 

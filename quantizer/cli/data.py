@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 FOUND: Final = 1
 """The exit code when a file was read and has findings."""
+TIMEOUT: Final = 300.0
+"""Of an answer, in seconds."""
 BUSY_RETRIES: Final = 12
 """Of an answer, where a teacher is busy: a hosted one limits by the minute."""
 
@@ -47,19 +49,11 @@ def _generate(parser: argparse.ArgumentParser) -> None:
            help="let the teacher think for at most this many tokens before each answer, and keep its thoughts (default: off)")  # fmt: skip
     option("--count", action="append", default=[], metavar="CATEGORY=N",
            help="the number of conversations of a category (default: the plan's); may be repeated")  # fmt: skip
-    option("--language", action="append", default=[], metavar="L", help="only these of the plan's languages")
     option("--tries", type=int, metavar="N", help="candidates for each conversation (default: the plan's)")
     option("--suite", action="append", default=[], metavar="S",
            help="exclude everything that overlaps with this suite (default: every shipped one); may be repeated")  # fmt: skip
     option(
         "--concurrency", type=int, default=4, metavar="N", help="concurrent requests (default: %(default)s)"
-    )
-    option(
-        "--timeout",
-        type=float,
-        default=300.0,
-        metavar="S",
-        help="timeout of an answer in seconds (default: %(default)g)",
     )
     key = parser.add_mutually_exclusive_group()
     key.add_argument("--key-env", metavar="NAME", help="the environment variable that holds the API key")
@@ -94,7 +88,7 @@ def run_generate(args: argparse.Namespace) -> int:
 
     plan = _plan(args)
     _at_least_one(args.concurrency, "--concurrency")
-    timeouts = RequestTimeouts(idle=args.timeout, total=args.timeout)
+    timeouts = RequestTimeouts(idle=TIMEOUT, total=TIMEOUT)
     pace = Pace(concurrency=args.concurrency, timeouts=timeouts, busy_retries=BUSY_RETRIES)
     job = GenerationJob(plan, _counts(plan, args.count), _teacher(args), _suites(args.suite), pace)
     manifest = generate(job, args.out, now=datetime.now(UTC), quiet=args.json)
@@ -138,18 +132,11 @@ def _plan(args: argparse.Namespace) -> DataPlan:
     """Load the plan and apply the flags that change it. Raises RecipeError."""
     from dataclasses import replace
 
-    from gates.decode.decoder import nearest
-    from quantizer.core.errors import RecipeError
     from quantizer.data.plan import load_plan
 
     plan = load_plan(args.plan)
     if args.tries is not None:
         plan = replace(plan, tries=_at_least_one(args.tries, "--tries"))
-    for name in args.language:
-        if name not in plan.languages:
-            raise RecipeError(f"{name}: no language of the plan {plan.name}{nearest(name, plan.languages)}")
-    if args.language:
-        plan = replace(plan, languages={name: plan.languages[name] for name in args.language})
     return plan
 
 

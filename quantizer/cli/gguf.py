@@ -32,11 +32,10 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the GGUF file. Returns the exit code. Raises QuantizerError."""
-    from quantizer.gguf.make import GgufJob, make_gguf
+    from quantizer.gguf.make import make_gguf
 
     refuse_gguf_if_short(args)
-    job = GgufJob(args.folder, args.out, args.kind)
-    made = make_gguf(job, datetime.now(UTC))
+    made = make_gguf(args.folder, args.out, args.kind, datetime.now(UTC))
     file = max(made.files, key=lambda entry: entry.size)
     types = ", ".join(f"{count} {kind}" for kind, count in made.provenance.recipe["tensors"].items())
     print(f"written: {args.out / file.path}, {file.size / 1e6:.1f} MB ({types}), {made.root}")

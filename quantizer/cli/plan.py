@@ -128,16 +128,11 @@ def lines(made: ResourcePlan) -> Iterable[str]:
         yield f"  {'time':<10} about {sum(made.seconds.values()):,.0f} s: " + ", ".join(
             f"{name} {seconds:,.0f}" for name, seconds in made.seconds.items()
         )
-    elif made.tokens_per_second:
-        yield f"  {'time':<10} about {made.tokens_per_second:,.0f} tokens/s; name --data for the whole"
-    else:
-        yield f"  {'time':<10} not known for this GPU, recipe or amount of data"
     for place, size in made.needed.items():
         there = made.available.get(place)
         yield f"  {place:<10} {_gib(size)} needed" + (
             "" if there is None else f", {_gib(there)} can be taken"
         )
-    yield from (f"  note: {note}" for note in made.notes)
     yield {True: "fits", False: f"does not fit: {made.advice}", None: "not known whether it fits"}[made.fits]
 
 

@@ -24,9 +24,6 @@ def add(verbs: Any) -> None:
     """Add the commands and their flags. verbs: the result of argparse's `add_subparsers`."""
     quantize = verbs.add_parser("ptq", help="quantize without training: scales, AWQ, a mix of NVFP4 and BF16")
     job_arguments(quantize, recipe="default")
-    quantize.add_argument(
-        "--base", type=Path, metavar="DIR", help="the model before its fine-tune, for the recipe delta"
-    )
     quantize.set_defaults(part=run)
     recipes = verbs.add_parser("recipes", help="list the recipes")
     recipes.add_argument("--json", action="store_true", help="print all values as JSON")
@@ -40,7 +37,9 @@ def job_arguments(parser: argparse.ArgumentParser, recipe: str) -> None:
     option("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE",
            help="change one value of the recipe, such as layers.last=1; may be repeated")  # fmt: skip
     option("--source", type=Path, required=True, metavar="DIR",
-           help="the model: a Hugging Face folder in BF16, or a .gguf file, which is dequantized first")  # fmt: skip
+           help="the model: a Hugging Face folder in BF16, a .gguf file, which is dequantized first, or a LoRA adapter of PEFT's")  # fmt: skip
+    option("--base", type=Path, metavar="DIR",
+           help="the model before its fine-tune, for the recipe delta, or to merge a LoRA adapter into")  # fmt: skip
     option("--data", type=Path, required=True, metavar="FILE", help="conversations, JSONL")
     option("--out", type=Path, required=True, metavar="DIR", help="the folder to make; must not exist")
     option("--device", metavar="D", help="a torch device (default: a GPU if there is one)")
@@ -64,7 +63,10 @@ def run(args: argparse.Namespace) -> int:
     quantize.require_packages(recipe)
     template = read_template(args.template)
     base = as_folder(args.base, args.out) if args.base else nullcontext()
-    with as_folder(args.source, args.out) as args.source, base as args.base:
+    with base as args.base, as_folder(args.source, args.out, args.base) as folder:
+        if folder != args.source and not (recipe.feedback and recipe.feedback.delta):
+            args.base = None  # the adapter's, and merged
+        args.source = folder
         refuse_if_short(args, recipe, device)
         made = quantize.run(
             recipe,

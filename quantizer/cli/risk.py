@@ -39,5 +39,4 @@ def run(args: argparse.Namespace) -> int:
             f"{row['delta_to_step']:10.3f}  {row['sign_kept']:9.1%}  {row['cosine']:6.3f}  {row['norm']:5.2f}"
         )
         print(f"{figures}  {row['name']}")
-    print("What behaviour survives only the gate can say.")
     return 0

@@ -42,7 +42,7 @@ def add(verbs: Any) -> None:
         default=parse_server(NEWEST),
         metavar="SERVER",
         help=f"vllm-0.19, vllm-0.24, …, or text for the bare text model (default: {NEWEST}); "
-        f"vLLM before {_dotted(WRAPS)} gets Qwen3.5 wrapped, before {_dotted(TRANSFORMERS_5)} a tokenizer of transformers 4",
+        f"vLLM before {WRAPS[0]}.{WRAPS[1]} gets Qwen3.5 wrapped, before {TRANSFORMERS_5[0]}.{TRANSFORMERS_5[1]} a tokenizer of transformers 4",
     )
     parser.add_argument("--owner", type=int, metavar="UID", help="the user id that should own the files")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -51,10 +51,13 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Report what has to be changed, and change it if asked to. Returns the exit code. Raises QuantizerError."""
-    from quantizer.surgery.plan import make_plan
+    from quantizer.surgery.plan import apply_in_place, apply_plan, make_plan
 
     found = make_plan(args.folder, args.server, args.owner)
-    root = None if args.check or found.refused or not found.needed else _operate(args, found)
+    root = None
+    if found.needed and not found.refused and not args.check:
+        now = datetime.now(UTC)
+        root = (apply_in_place(found, now) if args.in_place else apply_plan(found, args.out, now)).root
     if args.json:
         print(json.dumps(found.as_json() | {"root": root}, indent=2))
     else:
@@ -63,14 +66,6 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         return FAULTY if found.needed or found.refused else SOUND
     return EX_DATAERR if found.refused else SOUND
-
-
-def _operate(args: argparse.Namespace, found: SurgeryPlan) -> str:
-    from quantizer.surgery.plan import apply_in_place, apply_plan
-
-    now = datetime.now(UTC)
-    sealed = apply_in_place(found, now) if args.in_place else apply_plan(found, args.out, now)
-    return sealed.root
 
 
 def report(found: SurgeryPlan) -> str:
@@ -93,10 +88,6 @@ def _last(args: argparse.Namespace, found: SurgeryPlan, root: str | None) -> str
         return f"{len(found.needed)} to do: name --out to do it"
     hint = " (start vLLM with --language-model-only)" if found.after.config["model_type"] == "qwen3_5" else ""
     return f"written: {args.folder if args.in_place else args.out}, {root}{hint}"
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 def _server(name: str) -> Server:

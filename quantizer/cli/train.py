@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     device = cost.chosen_device(args.device)
     template = read_template(args.template)
     try:
-        with as_folder(args.source, args.out) as args.source:
+        with as_folder(args.source, args.out, args.base) as args.source:
             refuse_if_short(args, recipe, device)
             made = training.run(
                 recipe,

@@ -17,18 +17,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gates.contracts.case import Suite
 from gates.contracts.errors import SuiteError
-from gates.detect.script import letter_counts
 from gates.detect.speakable import spoken_seconds
 from gates.reply.reply import Reply, ReplyCall
 from gates.suite.contamination import ContaminationCheck
 from gates.suite.load import check_tool
-from quantizer.core.errors import DataError
+from quantizer.core.errors import DataError, UnavailableError
 from quantizer.data import conversation as rows
 from quantizer.data import judge
 from quantizer.data.near_duplicates import NearDuplicates, compared_text
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 SCRIPTS: Final = {"en": "Latn", "kn": "Knda"}
 """The script of the answers for a row's own `language`; other languages are not checked."""
-MIXED: Final = 0.1
-"""A row uses a language if at least this share of its letters belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,6 @@ class DataReport:
     rows: int = 0
     with_calls: int = 0
     thinking: int = 0
-    languages: dict[str, int] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     tokens: list[int] | None = None
     learned: int = 0
@@ -97,14 +94,10 @@ def validate(
 def _renderer(source: Path | None, template: str | None) -> Renderer | None:
     if source is None:
         return None
-    try:
-        from quantizer.data.render import open_renderer, read_template
-    except ImportError:
-        from quantizer.core.errors import UnavailableError
+    if find_spec("transformers") is None:
+        raise UnavailableError("--source renders with transformers, which is not installed: make quantizer")
+    from quantizer.data.render import open_renderer, read_template
 
-        raise UnavailableError(
-            "--source renders with transformers, which is not installed: make quantizer"
-        ) from None
     return open_renderer(source, read_template(template))
 
 
@@ -162,8 +155,6 @@ class RowValidator:
         report = self._report
         report.with_calls += any("tool_calls" in message for message in made.messages)
         report.thinking += made.thinks
-        language = language_of(made)
-        report.languages[language] = report.languages.get(language, 0) + 1
         if made.thinks and made.switches.get("enable_thinking") is False:
             self._add("row", "thought", "thinking is switched off, and there is a thought")
 
@@ -226,18 +217,6 @@ class RowValidator:
                 self._add("row", "row", "no token of it is the assistant's")
 
 
-def language_of(made: rows.Conversation) -> str:
-    """The language of user and assistant by their letters: en, kn, mixed, other, or none."""
-    said = " ".join(str(m["content"]) for m in made.messages if m["role"] in ("user", "assistant"))
-    count = letter_counts(said)
-    if not count:
-        return "none"
-    latin, kannada = count["LATIN"], count["KANNADA"]
-    spoken_in = {"en": latin, "kn": kannada, "other": count.total() - latin - kannada}
-    found = [name for name, letters in spoken_in.items() if letters / count.total() >= MIXED]
-    return found[0] if len(found) == 1 else "mixed"
-
-
 def _calls(message: Mapping[str, Any]) -> tuple[ReplyCall, ...]:
     """The calls with their raw arguments; an object is printed as a template would print it."""
     made = []
@@ -250,19 +229,13 @@ def _calls(message: Mapping[str, Any]) -> tuple[ReplyCall, ...]:
 
 SHOWN: Final = 20
 """The number of findings that are printed; the JSON has all of them."""
-SPAN: Final = (64, 2048)
-"""The range of lengths in tokens that conversations for calibration should cover."""
 
 
 def report_lines(report: DataReport) -> Iterator[str]:
     """The report as text, for a person."""
     yield f"{report.file}: {report.rows} rows, {report.digest}"
-    spoken = ", ".join(f"{name} {_share(n, report.rows)}" for name, n in sorted(report.languages.items()))
-    yield f"  languages          {spoken or 'nothing to read'}"
     yield f"  with calls         {report.with_calls} ({_share(report.with_calls, report.rows)})"
     yield f"  with thoughts      {report.thinking} ({_share(report.thinking, report.rows)})"
-    if report.seconds:
-        yield f"  spoken seconds     {_spread(report.seconds, '.1f')} of {len(report.seconds)} answers"
     yield f"  tokens             {_tokens(report)}"
     yield f"  clear of suites    {_clear(report)}"
     by_code = Counter(found.code for found in report.findings)
@@ -270,8 +243,6 @@ def report_lines(report: DataReport) -> Iterator[str]:
         ", ".join(f"{n} {code}" for code, n in by_code.most_common()) or "nothing"
     )
     yield from (f"  line {found}" for found in report.findings[:SHOWN])
-    if len(report.findings) > SHOWN:
-        yield f"  and {len(report.findings) - SHOWN} more; --json has all"
     yield "not fit" if report.findings else "fit"
 
 
@@ -285,29 +256,20 @@ def report_as_json(report: DataReport) -> dict[str, Any]:
         "rows": report.rows,
         "with_calls": report.with_calls,
         "with_thoughts": report.thinking,
-        "languages": {n: round(c / report.rows, 4) for n, c in sorted(report.languages.items())},
         "spoken_seconds": _quantiles(report.seconds),
         "tokens": None if tokens is None else _quantiles(tokens) | {"learned": report.learned},
         "suites": report.suites,
         "counts": dict(Counter(found.code for found in report.findings).most_common()),
-        "findings": [
-            {"line": found.line, "place": found.place, "code": found.code, "detail": found.detail}
-            for found in report.findings
-        ],
+        "findings": [asdict(found) for found in report.findings],
     }
 
 
 def _tokens(report: DataReport) -> str:
     if report.tokens is None:
         return "not rendered: name a model folder with --source"
-    if not report.tokens:
-        return "no row could be rendered"
-    low, high = SPAN
-    within = sum(low <= tokens <= high for tokens in report.tokens)
     whole = sum(report.tokens)
     return (
-        f"{_spread(report.tokens, 'd')}; {_share(within, len(report.tokens))} from {low} to {high}; "
-        f"{_share(report.learned, whole)} of {whole:,} are the assistant's"
+        f"{whole:,} in {len(report.tokens)} samples, {_share(report.learned, whole)} of them the assistant's"
     )
 
 
@@ -322,12 +284,6 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
     order = sorted(values)
     places = {"least": 0.0, "p50": 0.5, "p95": 0.95, "most": 1.0}
     return {name: round(order[round(share * (len(order) - 1))], 2) for name, share in places.items()}
-
-
-def _spread(values: Sequence[float], form: str) -> str:
-    found = _quantiles(values)
-    low, middle, late, high = (format(int(v) if form == "d" else v, form) for v in found.values())
-    return f"{low} to {high}, half below {middle}, 95 % below {late}"
 
 
 def _share(count: int, of: int) -> str:

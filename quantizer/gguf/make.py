@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,31 +24,22 @@ from quantizer.verify.layout import is_quantized, refuse_fp8, tensors_by_module
 TOOLS: Final = ("gguf", "xllamacpp", "torch", "safetensors")
 
 
-@dataclass(frozen=True, slots=True)
-class GgufJob:
-    """source: the folder, in BF16, or in NVFP4 for "nvfp4" and "f16". kind: one of quantizer.gguf.mix.MIXES otherwise."""
-
-    source: Path
-    out: Path
-    kind: str
-
-
-def make_gguf(job: GgufJob, created: datetime) -> Artefact:
-    """Write and seal `job.out`. Raises SourceError, UnavailableError (no ggml), ExportError; then nothing is left there."""
-    source = open_model(job.source)
-    name = source.manifest.name if source.manifest else job.source.resolve().name
-    with atomic_folder(job.out) as work:
-        target = work / f"{name}-{job.kind}.gguf"
+def make_gguf(path: Path, out: Path, kind: str, created: datetime) -> Artefact:
+    """Write and seal `out`. path: the folder, in BF16, or in NVFP4 for the kinds nvfp4 and f16. Raises SourceError,
+    UnavailableError (no ggml), ExportError; then nothing is left there."""
+    source = open_model(path)
+    name = source.manifest.name if source.manifest else path.resolve().name
+    with atomic_folder(out) as work:
         try:
-            types = write_gguf(job.source, target, job.kind, name)
+            types = write_gguf(path, work / f"{name}-{kind}.gguf", kind, name)
         except GgmlError as error:
             raise UnavailableError(str(error)) from None
         return artefact.seal(
             work,
             name=name,
-            format=f"gguf-{job.kind}",
+            format=f"gguf-{kind}",
             created=created,
-            provenance=_origin(job, source, types),
+            provenance=_origin(kind, source, types),
         )
 
 
@@ -72,11 +62,11 @@ def open_model(path: Path) -> Source:
     return Source(folder, read_manifest(path))
 
 
-def _origin(job: GgufJob, source: Source, types: Mapping[str, GGMLQuantizationType]) -> Provenance:
+def _origin(kind: str, source: Source, types: Mapping[str, GGMLQuantizationType]) -> Provenance:
     held = source.manifest.provenance if source.manifest else Provenance()
     recipe: dict[str, Any] = {
         "from": "safetensors",
-        "mix": job.kind,
+        "mix": kind,
         "by": "manners",
         "tensors": dict(sorted(Counter(one.name for one in types.values()).items())),
     }

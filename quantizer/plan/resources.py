@@ -67,7 +67,6 @@ class ResourcePlan:
     tokens_per_second: float | None
     needed: Mapping[str, int]
     available: Mapping[str, int]
-    notes: tuple[str, ...] = ()
 
     @property
     def peak_device(self) -> int:
@@ -128,7 +127,6 @@ class ResourcePlan:
             "tokens_per_second": self.tokens_per_second,
             "needed_bytes": dict(self.needed),
             "available_bytes": dict(self.available),
-            "notes": list(self.notes),
         }
 
 
@@ -150,7 +148,7 @@ def plan(
     needed = _needed(found, machine) | {"disk": sum(files.values())}
     return ResourcePlan(
         model, recipe, machine, found, files, durations(job, machine.name), rate, needed,
-        _available(machine), notes=tuple(_notes(job)),
+        _available(machine),
     )  # fmt: skip
 
 
@@ -195,17 +193,6 @@ def _lean(recipe: Recipe) -> Iterator[list[str]]:
     yield [
         f"train.{name}={train.micro_tokens // 2}" for name in ("batch_tokens", "micro_tokens", "max_tokens")
     ]
-
-
-def _notes(job: Job) -> Iterator[str]:
-    """What is assumed."""
-    model, settings = job.model, job.train
-    if job.recipe.backend != "manners":
-        yield f"the work is done by {job.recipe.backend}, whose own memory is not known here"
-    if settings and model.deltanet_layers and not settings.recompute:
-        yield "without train.recompute a DeltaNet's activations were measured for half of the layers only"
-    if model.mtp:
-        yield "the MTP head is copied as it is, and is not trained"
 
 
 def lacking(needed: Mapping[str, int], available: Mapping[str, int]) -> dict[str, int]:

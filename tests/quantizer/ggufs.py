@@ -22,35 +22,11 @@ from quantizer.core.pre_tokenizers import LLAMA3, QWEN2, QWEN35
 from quantizer.layers.fused import fused_groups
 from quantizer.nvfp4 import blocks
 from quantizer.surgery.tokenizer import TEXTS
-from tests.quantizer.tiny import EXPERTS
+from tests.quantizer import tiny
 
 VOCABULARY = 608
-SIZE: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-}
-DELTANET: dict[str, Any] = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-    "linear_conv_kernel_dim": 4,
-    "rope_parameters": {
-        "rope_type": "default",
-        "rope_theta": 10000.0,
-        "partial_rotary_factor": 1.0,
-        "mrope_section": [3, 3, 2],
-        "mrope_interleaved": True,
-    },
-}
-
-
+SIZE = tiny.SIZE | {"vocab_size": VOCABULARY, "max_position_embeddings": 512}
+DELTANET = tiny.DELTANET | {"linear_conv_kernel_dim": 4}
 OTHERS: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {},
@@ -64,7 +40,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "smollm3": {"num_hidden_layers": 4},
     "olmo2": {},
     "phi3": {},
-    "qwen3_moe": EXPERTS,
+    "qwen3_moe": tiny.EXPERTS,
 }
 
 

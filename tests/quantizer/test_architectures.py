@@ -13,19 +13,15 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 from safetensors.torch import save_file  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from transformers import Qwen3MoeForCausalLM  # noqa: E402
 
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
 from quantizer.core.decoder import logit_scale  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
-from quantizer.layers.attach import attach, make_plan, share_scales  # noqa: E402
-from quantizer.layers.experts import SeparateExperts  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from quantizer.plan.model import read_model  # noqa: E402
-from quantizer.ptq.calibrate import observe  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
-from quantizer.recipes.recipe import Layers, load_recipe  # noqa: E402
+from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.surgery.operation import parse_server  # noqa: E402
 from quantizer.surgery.plan import make_plan as plan_surgery  # noqa: E402
 from quantizer.train import run as train_run  # noqa: E402
@@ -119,16 +115,6 @@ def test_logits_with_a_soft_cap_are_not_trained(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ experts
 
 
-def test_separate_experts_compute_what_stacked_ones_do(tmp_path: Path) -> None:
-    source = folders.bare(tiny.qwen3_moe, tmp_path / "source")
-    own, ids = Qwen3MoeForCausalLM.from_pretrained(source.path, dtype=torch.float32), tiny.tokens()
-
-    model = load_model(source, torch.float32)
-
-    assert any(isinstance(module, SeparateExperts) for module in model.modules())
-    assert torch.allclose(model(ids).logits, own(ids).logits, atol=1e-5)
-
-
 def test_a_folder_may_stack_its_experts(tmp_path: Path) -> None:
     apart = folders.bare(tiny.qwen3_moe, tmp_path / "apart")
     own = tiny.qwen3_moe()
@@ -143,53 +129,6 @@ def test_a_folder_may_stack_its_experts(tmp_path: Path) -> None:
 
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
     assert read_model(tmp_path / "stacked").tensors == read_model(apart.path).tensors
-
-
-def test_all_experts_of_a_layer_round_their_inputs_by_one_scale(tmp_path: Path) -> None:
-    model = load_model(folders.bare(tiny.qwen3_moe, tmp_path / "source"))
-    layers = attach(model, make_plan(model, Layers()))
-    first = "model.layers.0.mlp.experts"
-    layers[f"{first}.2.gate_proj"].input_amax.fill_(3.0)
-    layers[f"{first}.1.down_proj"].input_amax.fill_(5.0)
-
-    share_scales(model)
-
-    assert {
-        float(layers[f"{first}.{i}.{part}"].input_amax) for i in range(4) for part in ("gate_proj", "up_proj")
-    } == {3.0}
-    assert {float(layers[f"{first}.{i}.down_proj"].input_amax) for i in range(4)} == {5.0}
-    assert torch.equal(layers[f"{first}.0.gate_proj"].weight_amax, layers[f"{first}.0.up_proj"].weight_amax)
-    assert not torch.equal(
-        layers[f"{first}.0.gate_proj"].weight_amax, layers[f"{first}.1.gate_proj"].weight_amax
-    )
-
-
-def test_padding_goes_through_no_expert(tmp_path: Path) -> None:
-    model = folders.attached(folders.bare(tiny.qwen3_moe, tmp_path / "source"))
-    batch = folders.batch(padded=True)
-    other = batch._replace(ids=torch.where(batch.attention, batch.ids, batch.ids.flip(1)))
-
-    one, two = (observe(model, [each]) for each in (batch, other))
-
-    assert not torch.equal(batch.ids, other.ids)
-    assert {name: seen.tokens for name, seen in one.items()} == {
-        name: seen.tokens for name, seen in two.items()
-    }
-    assert all(torch.equal(one[name].amax, two[name].amax) for name in one)
-    assert (
-        sum(one[f"model.layers.0.mlp.experts.{i}.up_proj"].tokens for i in range(4))
-        == 2 * batch.attention.sum()
-    )
-
-
-@pytest.mark.parametrize("name", ["default", "awq_lite", "gptq"])
-def test_an_expert_that_no_token_chose_is_rounded_all_the_same(name: str, rows: Path, tmp_path: Path) -> None:
-    source = folders.save(tiny.qwen3_moe, tmp_path / "source", num_experts=24)
-    recipe = load_recipe(name, ["calibrate.conversations=1"])
-
-    run(recipe, source, rows, tmp_path / "out", now=folders.NOW, device="cpu")
-
-    assert verify(tmp_path / "out", source).sound
 
 
 # --------------------------------------------------------------------------------------------------- GGUF
@@ -213,18 +152,3 @@ def test_what_llama_cpp_would_read_wrongly_is_refused(
 
     with pytest.raises(SourceError, match=reason):
         write_gguf(folder, tmp_path / "x.gguf", "f16", "x")
-
-
-@pytest.mark.parametrize(
-    "kind, down", [("f16", ["F16", "F16"]), ("q8_0", ["Q8_0", "Q8_0"]), ("q4_k_m", ["Q5_0", "Q8_0"])]
-)
-def test_experts_are_one_tensor_and_routers_stay_as_they_are(
-    kind: str, down: list[str], tmp_path: Path
-) -> None:
-    folder = ggufs.save(ggufs.qwen3_moe(), tmp_path / "source")
-
-    types = write_gguf(folder, tmp_path / "x.gguf", kind, "x")
-
-    assert {types[f"blk.{block}.ffn_gate_inp.weight"].name for block in (0, 1)} == {"F32"}
-    assert [types[f"blk.{block}.ffn_down_exps.weight"].name for block in (0, 1)] == down
-    assert not any(".experts." in name for name in types)

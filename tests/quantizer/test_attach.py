@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 
 from quantizer.core.errors import RecipeError  # noqa: E402
-from quantizer.layers.attach import attach, make_plan, share_scales  # noqa: E402
+from quantizer.layers.attach import make_plan  # noqa: E402
 from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
@@ -88,20 +88,3 @@ def test_a_choice_that_cannot_be_is_one_line(wanted: Layers, line: str) -> None:
         make_plan(tiny.qwen3(), wanted)
 
     assert str(error.value).startswith(line)
-
-
-def test_neighbours_share_the_largest_amax_of_weights_and_inputs() -> None:
-    model = tiny.qwen3()
-    layers = attach(model, make_plan(model, Layers()))
-    for index, layer in enumerate(layers.values()):
-        layer.input_amax.fill_(index)
-        layer.weight_amax.fill_(100 - index)
-    loose = layers[f"{ATTENTION}.o_proj"].input_amax.item()
-    groups = share_scales(model)
-
-    assert len(groups) == 4
-    for part, largest in (("input_amax", max), ("weight_amax", min)):
-        values = [getattr(layers[f"{ATTENTION}.{kind}_proj"], part).item() for kind in "qkv"]
-        places = [list(layers).index(f"{ATTENTION}.{kind}_proj") for kind in "qkv"]
-        assert set(values) == {largest(places) if largest is max else 100 - min(places)}
-    assert layers[f"{ATTENTION}.o_proj"].input_amax.item() == loose

@@ -18,7 +18,7 @@ from quantizer.data.render import TrainingSample  # noqa: E402
 from quantizer.layers.attach import make_plan  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
 from quantizer.nvfp4.blocks import Nvfp4Tensor  # noqa: E402
-from quantizer.ptq.auto_round import import_layers, token_rows  # noqa: E402
+from quantizer.ptq.auto_round import import_layers  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
 from tests.quantizer import folders  # noqa: E402
@@ -80,9 +80,3 @@ def dataset(*lengths: int) -> Dataset:
         )
         start += length
     return Dataset(tuple(samples), len(lengths), 0, "sha256:0")
-
-
-def test_its_rows_are_cut_from_all_samples_in_order() -> None:
-    rows = token_rows(dataset(5, 7, 3), 4)
-
-    assert torch.cat(rows).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]

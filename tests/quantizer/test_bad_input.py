@@ -45,7 +45,6 @@ class Place:
         return {
             "ptq": ["quantize", "ptq", *job],
             "qat": ["quantize", "qat", *job, "--set", "train.max_steps=2"],
-            "sft": ["quantize", "sft", *job, "--set", "train.max_steps=2"],
             "export": ["quantize", "export", str(self.packed), *to],
             "gguf": ["quantize", "gguf", str(self.source), *to, "--type", "f16"],
             "surgery": ["quantize", "surgery", str(self.source), *to, "--for", "vllm-0.19"],
@@ -165,7 +164,7 @@ def other_checkpoint(*more: str) -> Spoil:
     return spoil
 
 
-JOBS = ("ptq", "qat", "sft")
+JOBS = ("ptq", "qat")
 READERS = (*JOBS, "export", "gguf", "surgery", "compare")
 VERIFIED = {"verify": 65}
 TABLE: list[tuple[str, Spoil, dict[str, int], str]] = [
@@ -191,8 +190,8 @@ TABLE: list[tuple[str, Spoil, dict[str, int], str]] = [
     ("no data", lambda place: place.data.unlink(), dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: cannot be read (No such file or directory)"),
     ("a place that is taken", taken, dict.fromkeys((*JOBS, "export", "gguf", "surgery"), 73), "is there already"),
     ("a place below a file", no_parent, dict.fromkeys((*JOBS, "export", "gguf", "surgery", "generate"), 73), "cannot be made"),
-    ("a checkpoint of another run", other_checkpoint("--resume"), dict.fromkeys(("qat", "sft"), 65), "is of another run"),
-    ("a run that did not end", other_checkpoint(), dict.fromkeys(("qat", "sft"), 65), "--resume goes on, or remove the folder"),
+    ("a checkpoint of another run", other_checkpoint("--resume"), {"qat": 65}, "is of another run"),
+    ("a run that did not end", other_checkpoint(), {"qat": 65}, "--resume goes on, or remove the folder"),
     ("a teacher that is not there", lambda place: None, {"generate": 69}, "127.0.0.1:9 failed"),
 ]  # fmt: skip
 CASES = [
@@ -239,10 +238,8 @@ def nothing_whole(place: Place, verb: str) -> Iterator[None]:
 # -------------------------------------------------------------------------------------------- a full disk
 
 
-@pytest.mark.parametrize(
-    "size", [0, pytest.param(20_000, marks=pytest.mark.nightly), 200_000]
-)  # a second middle
-@pytest.mark.parametrize("verb", ["ptq", "qat", "sft", "export", "gguf", "surgery"])
+@pytest.mark.parametrize("size", [0, 200_000])
+@pytest.mark.parametrize("verb", ["ptq", "qat", "export", "gguf", "surgery"])
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     verb: str, size: int, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:

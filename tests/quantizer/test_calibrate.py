@@ -19,7 +19,6 @@ from quantizer.recipes.recipe import Layers  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-UP = "model.layers.1.mlp.up_proj"
 
 
 def quantized(build: Any = tiny.qwen3) -> Any:

@@ -12,7 +12,6 @@ from gates.report.keys import trusted
 from gates.report.verify import open_report
 from quantizer.checkpoint.card import GateReport, card
 from quantizer.cli import main
-from tests.gates.report.examples import KEY
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "models" / "annie-nano-nvfp4-hf"
@@ -46,17 +45,7 @@ def test_a_report_of_another_folder_is_refused() -> None:
         card(artefact.load(ROOT / "models" / "annie-nano-q4_k_m"), judged())
 
 
-def test_a_report_by_another_key_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    pem = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    (tmp_path / "other.pub").write_bytes(pem)
-
-    assert run(FOLDER, "--report", REPORT, "--trust", tmp_path / "other.pub") == 65
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize("wrong", ["changed", "inside", "no-report"])
+@pytest.mark.parametrize("wrong", ["changed", "no-report"])
 def test_what_cannot_be_told_of_is_one_line_and_a_code(
     wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,10 +55,9 @@ def test_what_cannot_be_told_of_is_one_line_and_a_code(
         (folder / "config.json").write_text("{}", "utf-8")
     more = {
         "changed": [],
-        "inside": ["--out", folder / "README.md"],
         "no-report": ["--report", folder / "no.json"],
     }
 
-    assert run(folder, *more[wrong]) in (65, 66, 73, 74)
+    assert run(folder, *more[wrong]) in (65, 66, 74)
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "Traceback" not in said and not (folder / "README.md").exists()

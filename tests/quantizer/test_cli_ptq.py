@@ -16,7 +16,6 @@ pytest.importorskip("transformers", reason=INSTALL)
 from app.__main__ import main  # noqa: E402
 from gates.artefact import artefact  # noqa: E402
 from quantizer.cli import main as quantizer_main  # noqa: E402
-from quantizer.cli import ptq as cli_ptq  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
@@ -63,15 +62,6 @@ def test_what_was_not_proven_is_sealed_as_that(
     assert "nothing was checked (--proof none)" in capsys.readouterr().out
     config = json.loads((tmp_path / "none" / "config.json").read_text())["quantization_config"]
     assert config["kv_cache_scheme"] == {"dynamic": False, "num_bits": 8, "type": "float"}
-
-
-def test_progress_without_a_terminal_is_lines_with_an_eta(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(cli_ptq, "BETWEEN_LINES", 0.0)
-
-    assert list(cli_ptq.shown("layers", "ab")) == ["a", "b"]
-    assert capsys.readouterr().err == "layers: 1 of 2, about 0 s left\nlayers: 2 of 2, about 0 s left\n"
 
 
 def test_sigterm_leaves_no_unfinished_folder(

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
@@ -19,8 +18,7 @@ from quantizer.data.render import open_renderer  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
-from quantizer.reference.compare import intervals  # noqa: E402
-from quantizer.reference.measure import expected, right_replies, turns  # noqa: E402
+from quantizer.reference.measure import expected  # noqa: E402
 from quantizer.reference.model import reference_model  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -46,7 +44,7 @@ def read_alone(model: Any, source: Path, data: Path) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(
     "kind, more",
-    [("llama", {}), ("granite", {"logits_scaling": 8.0}), ("gemma2", {"final_logit_softcapping": 0.5})],
+    [("granite", {"logits_scaling": 8.0}), ("gemma2", {"final_logit_softcapping": 0.5})],
 )
 def test_the_figures_are_those_of_the_models_own_logits(
     kind: str, more: dict[str, Any], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -76,15 +74,6 @@ def test_the_figures_are_those_of_the_models_own_logits(
     assert reference["figures"]["kl"] == [0, 0, 0] and abs(table["control"]["figures"]["kl"][0]) < 1e-5
     assert reference["bits_per_weight"] == 16 and 4.5 < other["bits_per_weight"] < 16
     assert [line.split()[1] for line in told.splitlines()[2:4]] == ["BF16", "W4A4"]
-
-
-def test_replies_in_a_batch_are_judged_as_alone(data: Path) -> None:
-    renderer, model = open_renderer(folders.NANO), load_model(open_source(folders.NANO)).float()
-    asked = turns(renderer, read(data))[:3]
-
-    together = right_replies(model, asked, renderer)
-
-    assert together == [right_replies(model, [one], renderer)[0] for one in asked] and any(together)
 
 
 CALL = '<tool_call>\n{"name": "get_time", "arguments": {"city": "Pune"}}\n</tool_call>'
@@ -129,11 +118,3 @@ def test_replies_are_counted_by_kind(data: Path, tmp_path: Path, capsys: pytest.
     said = "".join(same["outcomes"].values())
     assert "1" in said and len(said) + 1 == table["data"]["replies"]
     assert same["figures"]["fact_lost"] == [0, 0, 0]
-
-
-def test_conversations_are_drawn_whole() -> None:
-    owners = np.repeat(np.arange(50), 20)
-    alike, apart = intervals({"alike": np.tile([0, 1], 500), "apart": owners % 2}, owners, 50).values()
-
-    assert alike == [0.5, 0.5, 0.5]
-    assert apart[0] == 0.5 and apart[1] < 0.4 and apart[2] > 0.6

@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from quantizer.core.errors import DataError
-from quantizer.data.conversation import from_row, read, thought_of
+from quantizer.data.conversation import read, thought_of
 from tests.quantizer.templates import SEARCH, call, said, write
 
 GOOD = [said("user", "Hi"), said("assistant", "Hello.")]
@@ -62,20 +60,6 @@ def test_a_bad_line_is_told_with_its_number(tmp_path: Path, row: Any, why: str) 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.jsonl: cannot be read \(No such file"):
         list(read(tmp_path / "nowhere.jsonl"))
-
-
-@given(
-    st.dictionaries(
-        st.text(min_size=1, max_size=8),
-        st.recursive(st.text() | st.integers() | st.none(), st.lists),
-        max_size=4,
-    )
-)
-def test_arguments_are_a_text_on_disk_and_an_object_in_memory(arguments: dict[str, Any]) -> None:
-    row = {"messages": [said("user", "?"), said("assistant", "", tool_calls=[call(**arguments)])]}
-    conversation = from_row(row)
-
-    assert conversation.messages[1]["tool_calls"][0]["function"]["arguments"] == arguments
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,10 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
+
 from torch.nn import functional as F  # noqa: E402
 
-from quantizer.layers.deltanet import (  # noqa: E402
-    causal_convolution,
-    use_chunks,
-)
+from quantizer.layers.deltanet import causal_convolution, use_chunks  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

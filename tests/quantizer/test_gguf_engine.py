@@ -15,18 +15,15 @@ import gguf  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from transformers import Qwen3ForCausalLM  # noqa: E402
 
-from gates.suite.load import load_suite  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.verify.check import load_layer  # noqa: E402
 from quantizer.verify.folder import open_folder  # noqa: E402
 from tests.llama_server import post, serving  # noqa: E402
 from tests.quantizer import ggufs  # noqa: E402
-from tests.scale import scaled  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.engine, pytest.mark.usefixtures("one_thread")]
 ANNIE = Path(__file__).parents[2] / "models" / "annie-nano-hf"
-PROMPTS = scaled(6, 20)
 # Largest difference of a log-probability. F16's products are taken with inputs in F16, NVFP4's with inputs rounded to
 # eight bits: measured 0.045 (Phi-3) and 0.15 at most, where the logits' own spread is 1.1 to 1.3.
 WITHIN = {"f16": 0.1, "nvfp4": 0.4}
@@ -93,27 +90,3 @@ def test_llama_cpp_computes_with_the_numbers_that_a_mix_stands_for(tmp_path: Pat
             numbers = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
             weight.copy_(numbers.reshape(weight.shape))
     assert farthest(tmp_path / "x.gguf", model, 2000) < WITHIN_MIX
-
-
-@pytest.mark.slow  # replies of a real engine in NVFP4, which a CPU computes slowly
-@pytest.mark.timeout(300)
-def test_annie_answers_in_nvfp4_as_in_its_dequantized_f16(tmp_path: Path) -> None:
-    folder = ggufs.quantized(ANNIE, tmp_path / "annie-nvfp4")
-    bodies = [
-        {"messages": case.messages, "tools": case.tools, "temperature": 0, "max_tokens": 200}
-        for case in load_suite("annie-nano").cases[:PROMPTS]
-    ]
-    replies = {}
-    for kind in WITHIN:
-        write_gguf(folder, tmp_path / f"{kind}.gguf", kind, "annie")
-        # One slot: what is computed together changes the last bits.
-        with serving(tmp_path / f"{kind}.gguf", 1) as base:
-            answers = [post(base, "/v1/chat/completions", body)["choices"][0] for body in bodies]
-        replies[kind] = [said(answer["message"]) for answer in answers]
-    assert len(replies["f16"]) == PROMPTS and all(text or calls for text, calls in replies["f16"])
-    assert replies["nvfp4"] == replies["f16"]
-
-
-def said(message: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """The content and the calls, without their random identifiers."""
-    return message.get("content") or "", [call["function"] for call in message.get("tool_calls") or []]

@@ -20,9 +20,8 @@ from gates.artefact import artefact  # noqa: E402
 from quantizer.cli import gguf as gguf_command  # noqa: E402
 from quantizer.cli import main  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
-from quantizer.gguf import mix  # noqa: E402
 from quantizer.gguf.arch import architecture  # noqa: E402
-from quantizer.gguf.make import GgufJob, make_gguf  # noqa: E402
+from quantizer.gguf.make import make_gguf  # noqa: E402
 from quantizer.gguf.nvfp4 import pack  # noqa: E402
 from quantizer.gguf.write import write_gguf  # noqa: E402
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
@@ -70,13 +69,6 @@ def every_pair() -> Nvfp4Tensor:
     scales = torch.tensor([*range(1, 0x7F), 0x70, 0x70], dtype=torch.uint8)
     codes = torch.arange(16, dtype=torch.uint8).repeat(len(scales)).reshape(2, -1)
     return Nvfp4Tensor(grid.pack(codes), scales.view(torch.float8_e4m3fn).reshape(2, -1), torch.tensor(1.0))
-
-
-def test_every_code_under_every_scale_reads_back_as_it_was() -> None:
-    tensor = every_pair()
-    assert torch.equal(
-        torch.from_numpy(gguf.dequantize(pack("x", tensor), Type.NVFP4)), blocks.dequantize(tensor)
-    )
 
 
 @pytest.mark.parametrize("scale", [0x7F, 0x80, 0xFF, 0xB8])
@@ -148,49 +140,6 @@ def test_qwen3_5_goes_through_every_kind(hybrid: Path, tmp_path: Path) -> None:
     assert value["tokenizer.ggml.tokens"][600:] == [f"[PAD{i}]" for i in range(600, ggufs.VOCABULARY)]
 
 
-# ----------------------------------------------------------------------------------------- places and mixes
-
-
-MIXED = ("q4_k_m", "q5_k_m", "q6_k", "q8_0", "q2_k")
-
-
-@pytest.mark.parametrize(
-    ("name", "types"),
-    [
-        ("blk.0.attn_qkv.weight", "Q5_K Q6_K Q6_K Q8_0 Q2_K"),
-        ("blk.0.ssm_conv1d.weight", "F32 F32 F32 F32 F32"),
-        ("blk.0.ssm_out.weight", "Q4_K Q5_K Q6_K Q8_0 Q2_K"),
-        ("blk.0.ssm_a", "F32 F32 F32 F32 F32"),
-        (
-            "blk.3.attn_v.weight",
-            "Q6_K Q6_K Q6_K Q8_0 Q3_K",
-        ),  # the first of eight: within the first eighth of 32
-        ("blk.15.attn_v.weight", "Q6_K Q6_K Q6_K Q8_0 Q3_K"),
-        ("blk.19.attn_v.weight", "Q4_K Q5_K Q6_K Q8_0 Q3_K"),
-        ("blk.31.ffn_down.weight", "Q6_K Q6_K Q6_K Q8_0 Q3_K"),
-        ("blk.4.ffn_down.weight", "Q4_K Q5_K Q6_K Q8_0 Q3_K"),
-    ],
-)
-def test_the_mixes_of_a_hybrid_of_32_blocks(name: str, types: str) -> None:
-    dimensions = 1 if name.endswith("ssm_a") else 2
-    got = [mix.choose(mix.MIXES[one], name, dimensions, 32, False, 4).name for one in MIXED]
-    assert types == " ".join(got)
-
-
-@pytest.mark.parametrize(
-    ("kind", "columns", "taken"),
-    [
-        ("Q4_K", 512, "Q4_K"), ("Q4_K", 96, "Q5_0"), ("Q5_K", 96, "Q5_1"), ("Q6_K", 96, "Q8_0"), ("Q2_K", 96, "IQ4_NL"),
-        ("Q3_K", 96, "IQ4_NL"), ("Q4_K", 80, "F16"), ("F16", 7, "F16"), ("F32", 7, "F32"),
-    ],
-)  # fmt: skip
-def test_a_row_too_short_for_a_type_gets_a_narrower_one(kind: str, columns: int, taken: str) -> None:
-    if kind == "F32":
-        assert mix.fitting(Type.F32, columns) == Type.F32
-    else:
-        assert mix.fitting(Type[kind], columns).name == taken
-
-
 # ------------------------------------------------------------------------------------- command and bad input
 
 
@@ -249,14 +198,14 @@ def test_bad_input_is_one_clear_line_and_no_folder(dense: Path, tmp_path: Path, 
     folder = copied(dense, tmp_path / "in")
     spoil(folder)
     with pytest.raises(SourceError, match=said) as caught:
-        make_gguf(GgufJob(folder, tmp_path / "out", kind), NOW)
+        make_gguf(folder, tmp_path / "out", kind, NOW)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_nvfp4_is_not_rounded_a_second_time(dense: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="would round it once more; give the BF16 model"):
-        make_gguf(GgufJob(nvfp4(dense), tmp_path / "out", "q4_k_m"), NOW)
+        make_gguf(nvfp4(dense), tmp_path / "out", "q4_k_m", NOW)
 
 
 @pytest.mark.parametrize(

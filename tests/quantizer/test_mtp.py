@@ -16,10 +16,8 @@ from quantizer.checkpoint.source import open_source  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
-from quantizer.train import run as training  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer import folders, ggufs, tiny  # noqa: E402
-from tests.quantizer.learners import silent  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 UNTRAINED = "not trained with the body"
@@ -66,19 +64,6 @@ def test_quantization_carries_the_head_in_bf16(place: Path, quantized: Path) -> 
     assert "mtp*" in ignored and not [name for name in ignored if name.startswith("mtp.")]
     assert not [found for found in verify(quantized, place / "source").findings if found.severity == "error"]
     assert told(quantized)["tensors"] == 15 and UNTRAINED not in told(quantized)["state"]
-
-
-def test_training_carries_the_head_and_says_what_became_of_it(place: Path, tmp_path: Path) -> None:
-    recipe = load_recipe("qat", ["train.max_steps=2", "train.batch_tokens=1024", "train.micro_tokens=1024"])
-    given = {"now": folders.NOW, "device": "cpu", "log": silent, "bf16": tmp_path / "bf16"}
-    training.run(recipe, place / "source", place / "data.jsonl", tmp_path / "out", **given)  # type: ignore[arg-type]
-
-    for out in ("out", "bf16"):
-        assert same(head(tmp_path / out), head(place / "source"))
-        assert UNTRAINED in told(tmp_path / out)["state"]
-
-
-# ---------------------------------------------------------------------------------------------------- facts
 
 
 # ----------------------------------------------------------------------------------------------------- GGUF

@@ -13,7 +13,6 @@ pytest.importorskip("modelopt", reason=INSTALL)
 gguf = pytest.importorskip("gguf", reason=INSTALL)
 
 from quantizer.nvfp4 import blocks, grid  # noqa: E402
-from quantizer.nvfp4.blocks import Nvfp4Tensor  # noqa: E402
 from tests.quantizer import modelopt_cpu  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -51,16 +50,6 @@ def test_modelopt_writes_the_same_bytes(seed: int, size: float, dtype: Any) -> N
     assert torch.equal(second, ours.tensor_scale)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_modelopt_reads_the_same_numbers(dtype: Any) -> None:
-    ours = blocks.quantize(bell(3, 0.05))
-    theirs = modelopts()(torch.Size((32, 128)), dtype, ours.packed).dequantize(
-        dtype, scale=ours.scale, double_scale=ours.tensor_scale, block_sizes={-1: 16}
-    )
-
-    assert torch.equal(theirs, blocks.dequantize(ours, dtype))
-
-
 # ggml's NVFP4 has no tensor scale in its blocks of 64; it is the reference at a tensor scale of 1. Its codes of
 # 16 columns lie half by half: column j is a low nibble, column j + 8 the high nibble beside it.
 
@@ -89,12 +78,3 @@ def test_ggml_packs_the_same_codes_and_scales(ggml: Any, size: float) -> None:
 
     assert torch.equal(scales, ours.scale.view(torch.uint8))
     assert torch.equal(codes, plain.where(plain != 8, 0))
-
-
-def test_gguf_reads_the_same_numbers(ggml: Any) -> None:
-    weight = torch.randn(16, 256, generator=torch.Generator().manual_seed(5)) * 40
-    packed = ggml.quantize(weight.numpy(), NVFP4)
-    scales, codes = ggml_parts(packed)
-    tensor = Nvfp4Tensor(grid.pack(codes), scales.view(torch.float8_e4m3fn), torch.tensor(1.0))
-
-    assert torch.equal(torch.from_numpy(gguf.dequantize(packed, NVFP4)), blocks.dequantize(tensor))

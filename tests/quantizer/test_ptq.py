@@ -12,17 +12,14 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from safetensors.torch import save_file  # noqa: E402
 
-from gates.artefact import artefact  # noqa: E402
 from quantizer.core.errors import ExportError, RecipeError  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
-from quantizer.ptq.parity import compare, served_model  # noqa: E402
 from quantizer.ptq.quantize import run  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
-from tests.quantizer import folders, tiny  # noqa: E402
+from tests.quantizer import folders  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 SHAPES = ("qwen3", "qwen3_5")
@@ -43,33 +40,6 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def quantized(name: str, source: Path, data: Path, out: Path, *changes: str) -> Any:
     recipe = load_recipe(name, [*SMALL, *changes])
     return run(recipe, source, data, out, now=folders.NOW, device="cpu")
-
-
-@pytest.mark.parametrize(
-    "name, shape",
-    [
-        *((name, shape) for name in ("default", "mse", "four_over_six", "awq_lite") for shape in SHAPES),
-        ("awq_mse", "qwen3_5"),
-        ("mlp_only", "qwen3"),
-        ("careful", "qwen3_5"),
-        ("w4a16", "qwen3"),
-    ],
-)
-def test_what_is_calibrated_is_what_is_served(
-    name: str, shape: str, sources: dict[str, Path], data: Path, tmp_path: Path
-) -> None:
-    made = quantized(name, sources[shape], data, tmp_path / "out")
-    outcome = made.provenance.recipe["outcome"]
-    parity = outcome["check"]["parity"]
-
-    assert parity["equal"] == parity["tokens"] > 500
-    assert parity["largest"] == 0
-    assert verify(tmp_path / "out").sound
-    assert artefact.verify(tmp_path / "out") == [] and artefact.load(tmp_path / "out") == made
-    assert outcome["check"]["sqnr_db"] > 18
-    assert outcome["seconds"].keys() >= {"load", "export", "check"} and outcome["peak_memory_bytes"] > 1e6
-    assert made.provenance.recipe["weights"] == {"scales": load_recipe(name).weights.scales}
-    assert made.provenance.data_digest is not None and {"torch", "manners"} <= made.provenance.tools.keys()
 
 
 def test_a_mix_keeps_what_is_sensitive_and_stays_plain_nvfp4(
@@ -125,35 +95,6 @@ def test_modelopt_exports_the_same_folder(
 
 
 # -------------------------------------------------------------------------------------------- parity
-
-
-def spoil(folder: Path, part: str, change: Any) -> None:
-    """Alter one tensor of a folder, as another server or a wrong export would."""
-    tensors = folders.load(folder)
-    name = f"model.layers.1.mlp.up_proj.{part}"
-    tensors[name] = change(tensors[name])
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-@pytest.mark.parametrize(
-    "part, change",
-    [
-        ("input_scale", lambda t: t * 1.3),
-        ("weight_scale_2", lambda t: t * 1.3),
-        ("weight", lambda t: t.flip(0)),
-        ("weight_scale", lambda t: (t.float() * 1.2).to(t.dtype)),
-    ],
-)
-def test_another_folder_has_no_parity(part: str, change: Any, tmp_path: Path) -> None:
-    source = folders.bare(tiny.qwen3, tmp_path / "source")
-    model = folders.attached(source)
-    out = folders.export(model, source, tmp_path / "out")
-    batches = [folders.batch(padded=True)]
-
-    assert compare(model, served_model(out), batches).holds
-    spoil(out, part, change)
-    found = compare(model, served_model(out), batches)
-    assert not found.holds and found.equal < found.tokens == 60
 
 
 def test_a_result_without_parity_is_not_kept(

@@ -1,6 +1,5 @@
 """Recipes: every strategy is there, and what is wrong with one is a line that names the key."""
 
-import dataclasses
 import json
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from quantizer.core.errors import RecipeError
 from quantizer.recipes.recipe import (
     FILES,
-    Layers,
     load_recipe,
     parse_recipe,
     recipe_as_json,
@@ -110,22 +108,6 @@ def test_what_is_wrong_with_a_recipe_is_one_line(text: str, line: str) -> None:
     assert str(error.value) == f"mine.toml: {line}"
 
 
-def test_values_are_changed_one_by_one() -> None:
-    changes = [
-        "train.lr=3e-6",
-        "layers.exclude=['*o_proj', '*.down_proj']",
-        "weights.scales=max",
-        "lora.rank=8",
-    ]
-    recipe = load_recipe("qad", changes)
-
-    assert recipe.train is not None and recipe.train.lr == 3e-6
-    assert recipe.layers == Layers(exclude=("*o_proj", "*.down_proj"))
-    assert recipe.weights.scales == "max"
-    assert recipe.lora is not None and recipe.lora.rank == 8
-    assert dataclasses.replace(recipe, lora=None, layers=Layers()).train == recipe.train
-
-
 @pytest.mark.parametrize(
     "change, line",
     [
@@ -154,11 +136,3 @@ def test_a_recipe_that_is_not_there_is_one_line(name: str, line: str) -> None:
         load_recipe(name)
 
     assert str(error.value) == line
-
-
-def test_what_an_artefact_says_is_enough_to_run_it_again() -> None:
-    said = recipe_as_json(load_recipe("auto_mixed"))
-
-    assert said["auto"] == {"effective_bits": 6.0, "samples": 64}
-    assert "train" not in said
-    assert said["layers"]["include"] == ["*"]

@@ -30,14 +30,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1200),
 ]  # torch's start
-FORMS = pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param((), id="W4A4"),
-        # The hybrid is served one by one and, at every scale, without rounded inputs.
-        pytest.param(("--weight-only", "--one-by-one"), id="W4A16, one by one", marks=pytest.mark.nightly),
-    ],
-)
 
 
 @asynccontextmanager
@@ -67,17 +59,16 @@ def asked(state: Any, question: str, **more: Any) -> dict[str, Any]:
     return {"url": f"{state.url}/v1/chat/completions", "json": body}
 
 
-@FORMS
-async def test_it_is_started_asked_and_stated(tmp_path: Path, words: tuple[str, ...]) -> None:
+async def test_it_is_started_asked_and_stated(tmp_path: Path) -> None:
     question = "What is the capital of France?"
-    async with running(NVFP4, tmp_path, words) as (engine, state), aiohttp.ClientSession() as client:
+    async with running(NVFP4, tmp_path, ()) as (engine, state), aiohttp.ClientSession() as client:
         more = {"max_tokens": 24, "stream_options": {"include_usage": True}, "tool_choice": "auto"}
         async with client.post(**asked(state, question, **more)) as reply:
             answer = await reply.json()
         numerics = (await engine.describe())["numerics"]
     assert "Paris" in answer["choices"][0]["message"]["content"], answer
     assert (numerics.kernel, numerics.gpu) == ("ReferenceNvFp4", "none")
-    assert numerics.scheme == ("W4A16" if words else "W4A4")
+    assert numerics.scheme == "W4A4"
 
 
 QUESTIONS = ("Hello", "What is the capital of France?", "Two and two?", "ನಮಸ್ಕಾರ")
@@ -94,28 +85,20 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(
-            (), id="W4A4", marks=pytest.mark.nightly
-        ),  # test_it_is_started_asked_and_stated rounds inputs
-        pytest.param(("--weight-only",), id="W4A16"),
-    ],
-)
-async def test_a_hybrid_of_linear_and_full_attention_is_served(
-    hybrid: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
+async def test_a_hybrid_of_linear_and_full_attention_is_served(hybrid: Path, tmp_path: Path) -> None:
     """Though transformers' continuous batching refuses it: whole and streamed, to several callers at once, with the
     tokens of the reference arithmetic, and the log says how."""
-    async with running(hybrid, tmp_path, words) as (engine, state), aiohttp.ClientSession() as client:
+    async with (
+        running(hybrid, tmp_path, ("--weight-only",)) as (engine, state),
+        aiohttp.ClientSession() as client,
+    ):
         found = await asyncio.gather(
             *(whole(client, state, question) for question in QUESTIONS),
             *(streamed(client, state, question) for question in QUESTIONS),
         )
         async with client.get(f"{state.url}/health") as health:
             assert health.status == 200
-    wanted = replies(hybrid, weight_only=bool(words))
+    wanted = replies(hybrid)
     assert found == [*wanted, *wanted] and len(set(wanted)) == len(QUESTIONS)
     log = "".join(file.read_text("utf-8") for file in tmp_path.rglob("*.log"))
     assert "cannot serve linear_attention: requests are answered one after another" in log
@@ -136,13 +119,13 @@ async def streamed(client: aiohttp.ClientSession, state: Any, question: str) -> 
     return "".join(delta.get("content", "") for delta in deltas).strip()
 
 
-def replies(folder: Path, weight_only: bool) -> list[str]:
+def replies(folder: Path) -> list[str]:
     """What the reference model says by itself, without a cache: each token from the whole row before it."""
     import torch
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    model: Any = reference_model(folder, weight_only=weight_only)
+    model: Any = reference_model(folder, weight_only=True)
     found = []
     for question in QUESTIONS:
         ids = tokenizer.apply_chat_template(

@@ -83,27 +83,6 @@ def test_what_is_learned_is_the_reply_and_its_end(renderers: dict[str, Renderer]
     assert told == REPLIES
 
 
-def test_a_thought_is_learned_where_the_prompt_opens_it(renderers: dict[str, Renderer]) -> None:
-    first = {n: learned(r, r.samples(from_row(talk("Hm.")))[0])[0] for n, r in renderers.items()}
-
-    assert first["qwen3"] == "<think>\nHm.\n</think>\n\nGood morning to you.<|im_end|>"
-    assert first["qwen3_5"] == "Hm.\n</think>\n\nGood morning to you.<|im_end|>"
-    assert first["nano"] == first["qwen3_5"]
-    assert first["plain"] == "Good morning to you.<|im_end|>"
-
-
-@pytest.mark.parametrize(
-    "row, thinking", [(talk(), False), (talk("Hm."), True), (talk() | {"chat_template_kwargs": {"enable_thinking": True}}, True)]
-)  # fmt: skip
-def test_the_switch_is_the_rows_or_follows_from_its_thoughts(
-    renderers: dict[str, Renderer], row: dict[str, Any], thinking: bool
-) -> None:
-    renderer = renderers["nano"]
-
-    assert renderer.switches(from_row(row)) == {"enable_thinking": thinking}
-    assert renderer.prompt(from_row(row), 2).endswith("<think>\n" if thinking else "</think>\n\n")
-
-
 def test_a_thought_where_thinking_is_off_is_refused(renderers: dict[str, Renderer]) -> None:
     row = talk("Hm.") | {"chat_template_kwargs": {"enable_thinking": False}}
     with pytest.raises(

@@ -1,6 +1,5 @@
 """The search for block scales: the short one finds what a search of all scales finds, and so does ModelOpt."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -11,12 +10,8 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from quantizer.layers.attach import attach, make_plan  # noqa: E402
-from quantizer.layers.linear import nvfp4_layers  # noqa: E402
 from quantizer.nvfp4 import blocks  # noqa: E402
 from quantizer.ptq import scales  # noqa: E402
-from quantizer.recipes.recipe import Layers  # noqa: E402
-from tests.quantizer import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
@@ -75,29 +70,3 @@ def test_four_over_six_takes_the_better_of_its_two(seed: int, kind: str) -> None
 
     assert torch.equal(found.float(), torch.where(better, four.float(), six.float()))
     assert kind != "bell" or 0.1 < better.float().mean() < 0.9
-
-
-def layers_with(kind: Any, build: Any = tiny.qwen3) -> Any:
-    model = build()
-    attach(model, make_plan(model, Layers()), scales.norm_of(kind))
-    scales.set_scales(model, kind)
-    return nvfp4_layers(model)
-
-
-@pytest.mark.parametrize("build", [tiny.qwen3, tiny.qwen3_5])
-@pytest.mark.parametrize("kind", ["mse", "four_over_six"])
-def test_modelopt_finds_the_same_scales(build: Any, kind: Any) -> None:
-    pytest.importorskip("modelopt", reason=INSTALL)
-    from quantizer.recipes.recipe import Recipe, WeightScales
-    from tests.quantizer import modelopt_cpu
-
-    with modelopt_cpu.installed() as mtq:
-        wanted = modelopt_cpu.config(
-            mtq, Recipe("x", weights=WeightScales(kind)), make_plan(build(), Layers())
-        )
-        theirs = mtq.quantize(build(), copy.deepcopy(wanted), lambda model: model(tiny.tokens()))
-    for name, layer in layers_with(kind, build).items():
-        found = theirs.get_submodule(name).weight_quantizer
-        scale = blocks.static_scale(found.amax.reshape(layer.out_features, -1), found.global_amax, layer.norm)
-        assert torch.equal(found.global_amax.float().reshape(()), layer.weight_amax), name
-        assert torch.equal(scale.view(torch.uint8), layer.weight_scale.view(torch.uint8)), name

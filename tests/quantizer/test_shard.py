@@ -16,10 +16,9 @@ from quantizer.core.errors import CheckpointError, SourceError, UnavailableError
 from quantizer.train import load, shard  # noqa: E402
 from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.learner import Learner  # noqa: E402
-from quantizer.train.loop import Trainer  # noqa: E402
 from quantizer.train.shard import World, local, rows_of  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
-from tests.quantizer.learners import PAD, PLAIN, QAT, learner, samples  # noqa: E402
+from tests.quantizer.learners import QAT  # noqa: E402
 from tests.quantizer.processes import alone_of_two  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -94,22 +93,7 @@ def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
         saved_by_two(tmp_path / "run").begin(resume=True)
 
 
-def test_a_checkpoint_without_its_manifest_is_never_used(tmp_path: Path) -> None:
-    saved = saved_by_two(tmp_path / "run")
-    (tmp_path / "run" / "step-00000004" / "manifest.json").unlink()
-
-    assert saved.begin(resume=True) is None
-
-
 # ------------------------------------------------------------------------------------------------- steps
-
-
-def test_a_low_bit_step_is_one_micro_batch_in_each_process() -> None:
-    settings = replace(PLAIN, precision="bf16", optimizer="adamw_8bit", batch_tokens=64, micro_tokens=64)
-    ours = Trainer(learner(settings), samples(), PAD, settings, world=World(0, 2))
-
-    assert {len(step) for step in ours.steps} == {2}
-    assert {i for step in ours.steps for micro in step for i in micro} == set(range(12))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,17 @@ import pytest
 
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("torch", reason=INSTALL)
-tokenizers = pytest.importorskip("tokenizers", reason=INSTALL)
+pytest.importorskip("transformers", reason=INSTALL)
 
 from quantizer.core.pre_tokenizers import QWEN2  # noqa: E402
 from quantizer.surgery.checkpoint import ModelCheckpoint  # noqa: E402
 from quantizer.surgery.operation import parse_server  # noqa: E402
 from quantizer.surgery.tokenizer import (  # noqa: E402
-    TEXTS,
     rope,
     tokenizer,
 )
 from quantizer.verify.folder import Folder  # noqa: E402
+from tests.quantizer import ggufs  # noqa: E402
 
 pytestmark = pytest.mark.torch
 OLD, NEW = parse_server("vllm-0.19"), parse_server("vllm-0.24")
@@ -29,27 +28,10 @@ QWEN35 = QWEN2.replace(r"\p{L}+|", r"[\p{L}\p{M}]+|", 1).replace(
 )
 
 
-@cache
-def learned(regex: str) -> str:
-    """A byte-level BPE of 600 tokens that cuts by a pattern, as JSON."""
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.normalizer = tokenizers.normalizers.NFC()
-    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(regex), "isolated")
-    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, level])
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=600, special_tokens=["<|im_end|>"], initial_alphabet=alphabet, show_progress=False
-    )
-    made.train_from_iterator(TEXTS, trainer)
-    text: str = made.to_str()
-    return text
-
-
 def checkpoint(regex: str = QWEN2, **config: Any) -> ModelCheckpoint:
     documents = {
         "config.json": {"model_type": "qwen3"},
-        "tokenizer.json": json.loads(learned(regex)),
+        "tokenizer.json": json.loads(ggufs.tokenizer(regex)),
         "tokenizer_config.json": {
             "tokenizer_class": "TokenizersBackend",
             "eos_token": "<|im_end|>",
@@ -75,18 +57,6 @@ def test_combining_marks_make_qwen2s_class_a_wrong_one() -> None:
     assert "Qwen2Tokenizer is not: 'ನಮಸ್ಕಾರ!" in step.changes[0]
 
 
-def test_the_chosen_class_cuts_alike_in_the_transformers_that_is_installed(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers", reason=INSTALL)
-    for regex in (QWEN2, QWEN35):
-        _, after = tokenizer(checkpoint(regex), OLD)
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            (tmp_path / name).write_text(json.dumps(after.documents[name]), encoding="utf-8")
-        loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
-        before = tokenizers.Tokenizer.from_str(learned(regex))
-        for text in TEXTS:
-            assert before.encode(text).ids == loaded(text, add_special_tokens=False)["input_ids"]
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -109,13 +79,6 @@ def test_without_parity_the_operation_is_refused(change: Any, said: str) -> None
     assert documents == after.documents
 
 
-def test_a_list_of_extra_tokens_goes_where_transformers_4_reads_lists() -> None:
-    _, after = tokenizer(checkpoint(extra_special_tokens=["<a>"], additional_special_tokens=["<b>"]), OLD)
-    config = after.documents["tokenizer_config.json"]
-    assert config["additional_special_tokens"] == ["<b>", "<a>"]
-    assert "extra_special_tokens" not in config
-
-
 @pytest.mark.parametrize(
     ("config", "wanted"),
     [
@@ -136,3 +99,10 @@ def test_the_rotary_base_is_told_where_transformers_4_looks(config: Any, wanted:
     assert {**before.config, **wanted} == after.config
     assert ("needed" if wanted else "fine") == step.state
     assert rope(after, OLD)[0].state == "fine"
+
+
+def test_a_list_of_extra_tokens_goes_where_transformers_4_reads_lists() -> None:
+    _, after = tokenizer(checkpoint(extra_special_tokens=["<a>"], additional_special_tokens=["<b>"]), OLD)
+    config = after.documents["tokenizer_config.json"]
+    assert config["additional_special_tokens"] == ["<b>", "<a>"]
+    assert "extra_special_tokens" not in config

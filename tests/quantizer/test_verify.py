@@ -172,15 +172,6 @@ def test_a_fault_is_found_and_named(tmp_path: Path, code: str, words: str, chang
     assert {c for c in codes(report) if code not in ALONGSIDE.get(c, ())} == {code}
 
 
-def test_an_exclusion_covers_what_is_below_it(tmp_path: Path) -> None:
-    made = Checkpoint.of(weights())
-    for kind in ("gate", "up", "down"):
-        plain_again(f"{MLP}.{kind}_proj")(made)
-    said(exclude=["lm_head", "model.embed_tokens", MLP])(made)
-
-    assert verify(made.save(tmp_path / "nvfp4")).findings == ()
-
-
 # ---------------------------------------------------------------------------------------- faults in the files
 
 
@@ -308,17 +299,6 @@ def test_swapped_nibbles_show_against_the_source(tmp_path: Path) -> None:
     assert verify(folder).sound
     found = verify(folder, save_source(tmp_path / "source", weights())).findings
     assert [(finding.code, finding.where) for finding in found] == [("nibble_order", f"{DOWN}.weight")]
-
-
-def test_names_with_and_without_a_vision_model_meet(tmp_path: Path) -> None:
-    made = Checkpoint.of(weights())
-    made.tensors = {k.replace("model.", "model.language_model.", 1): v for k, v in made.tensors.items()}
-    said(exclude=["lm_head", "model.language_model.embed_tokens"])(made)
-    report = verify(made.save(tmp_path / "nvfp4"), save_source(tmp_path / "source", weights()))
-
-    assert codes(report) == ["prefix"]
-    assert all(layer.fit for layer in report.layers)
-    assert report.same == 3
 
 
 def test_every_code_has_a_test() -> None:

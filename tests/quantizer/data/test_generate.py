@@ -95,39 +95,6 @@ def test_an_unfit_answer_is_counted_by_its_reason_and_another_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    "arguments, code",
-    [
-        ("{\"query\": \"Priya\", \"query\": \"Arjun\"}", "toolcall: invalid_json"),
-        ("{\"query\": 7}", "toolcall: type_error:simple"),
-        ("{\"query\": \"the weather\"}", "toolcall: value_error"),
-        ("{\"query\": ", "toolcall: invalid_json"),
-    ],
-)  # fmt: skip
-def test_a_call_is_held_against_its_schema_and_against_the_wish(
-    arguments: str, code: str, teacher: Teacher, plan: Path, tmp_path: Path
-) -> None:
-    teacher.mischief = lambda body, number: (
-        whole(calls=[("search_memory", arguments)]) if number == 1 else None
-    )
-    manifest = made(teacher, plan, tmp_path / "out", "--count", "factual=0", "--concurrency", "1")
-
-    assert manifest["rejected"]["memory"] == {code: 1} and manifest["categories"]["memory"] == 4
-
-
-def test_what_a_suite_asks_is_never_asked_of_the_teacher(
-    teacher: Teacher, plan: Path, tmp_path: Path
-) -> None:
-    plan.write_text(
-        plan.read_text().replace(
-            "What did {person} say about the {topic}?", "What did Priya say about the trip to Goa?"
-        )
-    )
-    assert main(words(teacher, plan, tmp_path / "out", "--count", "factual=0")) == 65
-
-    assert not teacher.requests
-
-
-@pytest.mark.parametrize(
     "code, line", [(401, "wants another API key (HTTP 401)"), (404, "does not serve 'scripted'")]
 )
 def test_a_teacher_that_refuses_everybody_ends_the_run(
@@ -186,3 +153,36 @@ def test_a_run_that_is_killed_goes_on_without_a_loss_or_a_second_question(
 def lines(out: Path) -> int:
     path = out / "ledger.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize(
+    "arguments, code",
+    [
+        ("{\"query\": \"Priya\", \"query\": \"Arjun\"}", "toolcall: invalid_json"),
+        ("{\"query\": 7}", "toolcall: type_error:simple"),
+        ("{\"query\": \"the weather\"}", "toolcall: value_error"),
+        ("{\"query\": ", "toolcall: invalid_json"),
+    ],
+)  # fmt: skip
+def test_a_call_is_held_against_its_schema_and_against_the_wish(
+    arguments: str, code: str, teacher: Teacher, plan: Path, tmp_path: Path
+) -> None:
+    teacher.mischief = lambda body, number: (
+        whole(calls=[("search_memory", arguments)]) if number == 1 else None
+    )
+    manifest = made(teacher, plan, tmp_path / "out", "--count", "factual=0", "--concurrency", "1")
+
+    assert manifest["rejected"]["memory"] == {code: 1} and manifest["categories"]["memory"] == 4
+
+
+def test_what_a_suite_asks_is_never_asked_of_the_teacher(
+    teacher: Teacher, plan: Path, tmp_path: Path
+) -> None:
+    plan.write_text(
+        plan.read_text().replace(
+            "What did {person} say about the {topic}?", "What did Priya say about the trip to Goa?"
+        )
+    )
+    assert main(words(teacher, plan, tmp_path / "out", "--count", "factual=0")) == 65
+
+    assert not teacher.requests

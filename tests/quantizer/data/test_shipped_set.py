@@ -26,10 +26,6 @@ def shipped(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def first_turn(row: dict[str, Any]) -> str:
-    return str(next(m["content"] for m in row["messages"] if m["role"] == "user"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_the_shipped_set_is_fit_and_clear_of_every_shipped_suite(
@@ -50,8 +46,3 @@ def test_it_is_a_thousand_of_all_kinds_as_its_manifest_says() -> None:
     for entry, name in ((manifest["file"], FILES[0]), (manifest["held_out"], FILES[1])):
         assert entry["digest"] == file_digest(SET / f"{name}.jsonl.xz")  # of what is packed
     assert sum(path.stat().st_size for path in SET.iterdir()) < 100_000
-
-
-def test_no_first_turn_is_in_both_files() -> None:
-    kept, apart = ({first_turn(row) for row in shipped(name)} for name in FILES)
-    assert not kept & apart

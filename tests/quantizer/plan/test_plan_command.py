@@ -80,14 +80,6 @@ def test_a_wrong_call_is_one_line(
     assert words in error and error.count("\n") == 1
 
 
-def test_a_folder_that_is_quantized_already_has_no_plan(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = sparse.QWEN3_HALF | {"quantization_config": {}}
-    assert plan(sparse.write(tmp_path / "packed", config, sparse.shapes(config))) == 66
-    assert "is quantized already" in capsys.readouterr().err
-
-
 def test_neither_plan_nor_recipes_imports_torch(models: dict[str, Path]) -> None:
     code = f"""
 import sys
@@ -141,32 +133,3 @@ def test_a_job_that_does_not_fit_is_refused_in_one_line(
     assert error.startswith(f"manners quantize {verb}: needs ") and error.count("\n") == 1
     assert "GiB of memory, and 2.0 GiB can be taken" in error and "--force" in error
     assert main(["quantize", verb, *given, "--force"]) not in (0, 75)  # the data are no conversations
-
-
-@pytest.mark.torch
-@pytest.mark.usefixtures("poor")
-def test_a_gguf_that_does_not_fit_is_refused_in_one_line(
-    models: dict[str, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
-    full = Machine(None, None, disk=GIB)
-    monkeypatch.setattr(machine, "read_machine", lambda read_host, out, device: full)
-    given = [str(models["Llama"]), "--type", "q4_k_m", "--out", str(tmp_path / "out")]
-
-    assert main(["quantize", "gguf", *given]) == 75
-    error = capsys.readouterr().err
-    assert "GiB of disk, and 1.0 GiB can be taken" in error and error.count("\n") == 1
-    assert main(["quantize", "gguf", *given, "--force"]) == 66  # our writer knows no Llama
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.torch
-def test_the_hosts_memory_is_that_of_the_engines_guard() -> None:
-    from app.cli.quantize import read_host
-    from deploy.memory.sizing import read_memory
-
-    host, memory = read_host(), read_memory()
-    assert host is not None and (host.total, host.floor) == (memory.total, memory.floor)

@@ -1,4 +1,4 @@
-"""The chat templates of annie-nano: golden texts for each switch, and what callers may send."""
+"""The chat templates of annie-nano, rendered by transformers, and a conversation with every kind of message."""
 
 from functools import cache
 from pathlib import Path
@@ -26,8 +26,6 @@ def render(messages: Any, tools: Any = None, style: str = "hermes", thinking: ob
     return text
 
 
-CLOSED_THOUGHT = "<think>\n\n</think>\n\n"
-GOLDEN = Path(__file__).parent / "golden"
 TOOLS = [
     {
         "type": "function",
@@ -53,7 +51,6 @@ def call(name: str, arguments: Any) -> dict[str, Any]:
     return {"id": "call_0", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-GREETING: list[dict[str, Any]] = [{"role": "user", "content": "Namaskara!"}]
 TALK: list[dict[str, Any]] = [
     {"role": "system", "content": "You are Annie."},
     {"role": "user", "content": "What is the capital of France?"},
@@ -71,38 +68,3 @@ TALK: list[dict[str, Any]] = [
     {"role": "tool", "content": "On Friday."},
     {"role": "tool", "content": '{"ok": true}'},
 ]
-GOLDENS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]] | None, str, bool]] = {
-    "greeting-off": (GREETING, None, "hermes", False),
-    "greeting-on": (GREETING, None, "hermes", True),
-    "greeting-tools-hermes": (GREETING, TOOLS, "hermes", False),
-    "greeting-tools-xml": (GREETING, TOOLS, "xml", False),
-    "talk-hermes-off": (TALK, TOOLS, "hermes", False),
-    "talk-hermes-on": (TALK, TOOLS, "hermes", True),
-    "talk-xml-off": (TALK, TOOLS, "xml", False),
-    "talk-xml-on": (TALK, TOOLS, "xml", True),
-}
-
-
-@pytest.mark.parametrize("name", GOLDENS)
-def test_the_rendered_text_is_the_golden_text(name: str) -> None:
-    messages, tools, style, thinking = GOLDENS[name]
-
-    assert (GOLDEN / f"{name}.txt").read_text(encoding="utf-8") == render(
-        messages, tools, style=style, thinking=thinking
-    )
-
-
-@pytest.mark.parametrize("value", ["false", "true", 0, 1, None])
-def test_only_the_boolean_true_opens_a_thought(value: object) -> None:
-    assert render(GREETING, thinking=value).endswith(CLOSED_THOUGHT)
-
-
-def test_a_thought_inside_the_content_of_an_old_turn_is_dropped() -> None:
-    messages = [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "<think>\nsecret\n</think>\n\nHello!"},
-        {"role": "user", "content": "Bye"},
-    ]
-
-    assert "<|im_start|>assistant\nHello!<|im_end|>" in render(messages)
-    assert "secret" not in render(messages)
