@@ -152,3 +152,13 @@ def test_what_llama_cpp_would_read_wrongly_is_refused(
 
     with pytest.raises(SourceError, match=reason):
         write_gguf(folder, tmp_path / "x.gguf", "f16", "x")
+
+
+@pytest.mark.parametrize("name", ["awq_lite", "gptq"])
+def test_an_expert_that_no_token_chose_is_rounded_all_the_same(name: str, rows: Path, tmp_path: Path) -> None:
+    source = folders.save(tiny.qwen3_moe, tmp_path / "source", num_experts=24)
+    recipe = load_recipe(name, ["calibrate.conversations=1"])
+
+    run(recipe, source, rows, tmp_path / "out", now=folders.NOW, device="cpu")
+
+    assert verify(tmp_path / "out", source).sound

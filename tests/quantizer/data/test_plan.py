@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.core.errors import RecipeError
+from quantizer.data.near_duplicates import NearDuplicates
 from quantizer.data.plan import load_plan
 from quantizer.data.scripts import ConversationScript, make_scripts
 from tests.quantizer.data.teachers import PLAN, plan_file
@@ -50,3 +51,17 @@ def test_a_fault_in_a_plan_is_one_line_with_its_key(old: str, new: str, line: st
         load_plan(str(path))
 
     assert line in str(caught.value) and str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_texts_that_are_nearly_the_same_are_found_and_others_are_not() -> None:
+    long = "tell me all about the garden and the house and the long road that goes up to the old temple on the hill"
+    seen = NearDuplicates()
+    assert seen.add("a", long) is None
+    assert seen.add("b", "something else that nobody has ever said before in here") is None
+    assert seen.add("c", f"{long.upper()}!") == ("a", 1.0)
+    like = seen.add("d", f"{long} today")
+    assert like is not None and like[0] == "a" and like[1] == pytest.approx(21 / 22, abs=0.01)
+    assert (
+        seen.add("e", long.replace("garden", "river").replace("road", "wall").replace("temple", "bridge"))
+        is None
+    )
