@@ -35,7 +35,7 @@ MAX_HEADER = 300
 
 _NO_END = RUN + "\xa0"
 """Characters at the end of a text that the parser holds: they belong to a removed piece, or decide how a marker after them is read."""
-_STOP = re.compile(f"[{re.escape(START)}`~\\n{{{SEAMS}]")
+_STOP = re.compile(f"[{re.escape(START)}>`~\\n{{{SEAMS}]")
 _BODY_STOP = re.compile(f"[{re.escape(START)}\\n]")
 _SEAM = re.compile(f"([{SEAMS}])")
 _NO_SEAMS = {ord(char): None for char in SEAMS}
@@ -81,9 +81,9 @@ _ROLE = re.compile(
     r"[ \t]*(?=[^\w/-])\n?"
 )
 _HEADER = re.compile(
-    rf"([\s\S]{{0,{MAX_HEADER}}}?)<[{SEAMS}]?[|\uff5c](?:"
-    + "|".join(f"[{SEAMS}]?".join(("", *name, "")) for name in ("message", "sep", "end_header_id"))
-    + f")[|\uff5c][{SEAMS}]?>"
+    rf"([\s\S]{{0,{MAX_HEADER}}}?)<{_SPLIT}[|\uff5c](?:"
+    + "|".join(_SPLIT.join(("", *one, "")) for one in ("message", "sep", "end_header_id", "header_end"))
+    + rf")[|\uff5c]{_SPLIT}>"
 )
 """The text between a header's token and its message, and the token that ends it."""
 _RECIPIENT = re.compile(r"to=(?:functions\.)?(?!(?:assistant|user|self|commentary)\b)([\w.-]{1,128})")
@@ -164,9 +164,8 @@ class Parser:
         self._late: list[Call] = []  # calls in a thought that may never end
         self._not_before = 0  # up to here in `_buf` no JSON is a candidate
         self._json_was_read = False
-        self._is_wrapped = False
+        self._is_wrapped = self._resumes = False
         self._is_opened = False  # the reasoning field began a thought and did not end it
-        self._resumes = False
         self._region: _Region | None = None
         self._candidate: _Candidate | None = None
         self._scanner = ValueScanner()
@@ -337,7 +336,8 @@ class Parser:
         start = at + len(lead) - len(lead.lstrip(" \t"))
         self._wait_if(start == len(buf))
         for head, kind in _HEADS.get(buf[start : start + 1], ()):
-            is_known = is_call if kind == "call" else is_thought if kind == "answer" else self.hold.is_blank
+            is_due = is_thought if kind == "answer" else self.hold.is_blank
+            is_known = is_call if kind in ("call", "speech") else is_due
             rest = buf[start : start + len(head)]
             if is_known and head.startswith(rest):
                 self._wait_if(rest != head)
@@ -368,13 +368,15 @@ class Parser:
         if kind == "answer":
             self._end_thought()
             return end
+        if kind in ("speech", "all"):
+            return self._gone(end)
         self._rest = [self._buf[at:end]]  # if no answer follows, it was none
         return self._begin_thought(kind, end)
 
     def _at_stop(self, char: str, at: int) -> int:
         """Where what stands here ends."""
-        if char == "\n":
-            return self._literal(at, at + 1)
+        if char in ">\n":
+            return (char == ">" and self._head(at)) or self._literal(at, at + 1)
         if char in SEAMS:
             return self._seam(char, at)
         if char in "`~":
@@ -597,10 +599,9 @@ class Parser:
         return behind != "" and (behind[0] in ".,;:!?)…，。" or (behind[0] == "-" and behind[1:].isalpha()))
 
     def _begin_thought(self, kind: str, end: int) -> int:
-        self._gone(end)
         self._state, self._kind = "thought", kind
         self._span, self._fence = 0, ""
-        return end
+        return self._gone(end)
 
     def _end_thought(self) -> None:
         self._state, self._rest, self._late = "text", None, []
@@ -643,7 +644,7 @@ class Parser:
 
     def _header(self, name: str, at: int, end: int) -> int:
         """The role or channel behind a header's token decides what the message is."""
-        if name in ("message", "end_header_id"):
+        if name in ("message", "end_header_id", "header_end"):
             return self._gone(end)
         pattern = _ROLE if name.endswith(("im_start", "turn", "role", "begin")) else _HEADER
         head = pattern.match(self._buf, end)
@@ -651,8 +652,7 @@ class Parser:
             size = len(self._buf)
             self._wait_if(size - end < (36 if pattern is _ROLE else MAX_HEADER))
             return self._message("", end, size if self._final and pattern is _HEADER else end)
-        at = end
-        end = head.end()
+        at, end = end, head.end()
         said = head[1].translate(_NO_SEAMS).strip()
         if name in ("open", "close"):  # Kimi K3's `<|open|>NAME …<|sep|>` and `<|close|>NAME<|sep|>`
             element = said.partition(" ")[0] if name == "open" else ""

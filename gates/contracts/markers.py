@@ -114,16 +114,16 @@ _PARTS = frozenset({
 _NAMES: dict[str, Kind] = {
     "inner_prefix": "think", "inner_suffix": "think", "unused94": "think", "unused95": "think",
     "channel": "header", "start": "header", "message": "header", "constrain": "header", "im_start": "header",
-    "open": "header", "close": "header", "start_header_id": "header", "end_header_id": "header", "start_of_turn": "header",
+    "open": "header", "close": "header", "start_header_id": "header", "end_header_id": "header", "header_start": "header", "header_end": "header", "start_of_turn": "header",
     "start_of_role": "header", "from": "header", "begin": "header",
     "im_end": "turn", "endoftext": "turn", "end_of_text": "turn", "eot_id": "turn", "eom_id": "turn", "eot": "turn",
-    "eom": "turn", "end_of_turn": "turn", "end_of_turn_token": "turn", "return": "turn", "eos": "turn", "end": "turn",
+    "eom": "turn", "end_of_turn": "turn", "end_of_turn_token": "turn", "return": "turn", "eos": "turn", "seed:eos": "turn", "end": "turn",
     "endofturn": "turn", "end_of_msg": "turn", "end_of_sentence": "turn", "end_of_message": "turn", "end_message": "turn", "call": "turn", "/s": "turn",
     "user": "role", "system": "role", "human": "role", "observation": "role", "tool": "role", "ipython": "role",
     "environment": "role", "developer": "role", "user_token": "role", "user_id": "role", "inst": "role",
 }  # fmt: skip
 """Names of special tokens that words alone do not tell."""
-_ANGLE_NAMES = frozenset({"unused94", "unused95", "end_of_turn", "start_of_turn", "eos"})
+_ANGLE_NAMES = frozenset({"unused94", "unused95", "end_of_turn", "start_of_turn", "eos", "seed:eos"})
 """Those of them that are written as `<name>`."""
 _WRAPPERS = frozenset({"answer", "final_answer", "response", "output"})
 _SQUARES: dict[str, Kind] = {
@@ -136,8 +136,10 @@ HEADS = {
     "Here is my thought process:": "prose", "Here's my thought process:": "prose", "Here are my reasoning steps:\n": "prose", "/think\n": "message",
     "Here is my response:": "answer", "Here's my response:": "answer", 
     "to=self<|message|>": "header", "to=user<|message|>": "header", "to=functions.": "header",
+    ">>>all\n": "speech", "all\n": "all",
 }  # fmt: skip
-"""Words that mark what follows: calls at the beginning of a line, thoughts and headers at that of a reply, answers behind such a thought."""
+"""Words that mark what follows: calls at the beginning of a line, thoughts and headers at that of a reply, answers behind such a thought,
+speech anywhere or at the beginning of a reply (functionary)."""
 HALVES = (
     "think", "thought", "reasoning", "tool_call", "tool_response", "function_call", "function=",
     "parameter=", "invoke"

@@ -48,13 +48,13 @@ CALLS = (
     "<|tool_call:begin|>c1<|tool_call:name|>{name}<|tool_call:args|>{arguments}<|tool_call:end|>",
     '\n{{"tool_calls": [{{"name": "{name}", "arguments": {arguments}}}]}}\n',
     '\nfunctools[{{"name": "{name}", "arguments": {arguments}}}]\n',
-    "\n>>>{name}\n{arguments}\n",
+    ">>>{name}\n{arguments}\n",
     '\n<function name="{name}"><param name="{key}">{value}</param></function>\n',
 )  # fmt: skip
 PROSE = (
     "Hi.", " It is four. ", "\n", "\n\n", " **", "- ", "\n1. ", " a < b ", "So [1]: ", "(", ") ", "é🙂 ", "ನಮಸ್ಕಾರ। ", "Yes, "
 )  # fmt: skip
-WORDS = ("\n{", "\nfunctools", "\n>>>")
+WORDS = ("\n{", "\nfunctools", ">>>")
 """Beginnings of calls that have no marker but words: no call of these begins in reasoning and ends in text."""
 NAMES = (("web_search", "query"), ("run", "command"), ("get_moon", "day"))
 CODE = ("`x`", "`<b>`", "\n```py\nprint(1)\n```\n")

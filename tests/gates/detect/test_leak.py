@@ -127,7 +127,6 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
         "analysisWe look.assistantfinalHi.", 'commentary to=functions.lookup json{"city":"Pune"}', "analysis<|message|>We look.",
         'lookup\n{"city": "Pune"}', '>>>lookup\n{"city": "Pune"}', '<|recipient|>lookup\n<|content|>{"city": "Pune"}',
     ),
-    "functionary's `>>>name` inside a line": ('Let me look.>>>lookup\n{"city": "Pune"}',),
     "SmolLM3's Python in `<code>`": ('<code>\nlookup(city="Pune")\n</code>',),
     "gpt-oss's `commentary` to nobody": ("<|channel|>commentary<|message|>One moment.<|end|>",),
     "a call in a thought that is closed": ('<think>{"name": "lookup", "arguments": {}}</think>Hi.',),
