@@ -8,6 +8,7 @@ VLLM   := .venv-vllm
 SGLANG := .venv-sglang
 GPU    := .venv-gpu
 NVFP4  := .work/annie-nano-nvfp4
+PROMPT := .work/promptfoo
 DUEL   := .work/duel
 CLIENTS := .venv-clients
 CLIENTS_JS := .work/clients
@@ -31,12 +32,12 @@ PARALLEL  = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loads
 # The files of slow tests: to collect all the others takes each worker most of a minute.
 SLOW      = $(shell grep -rl 'mark\.slow' --include='test_*.py' tests | sort)
 QUANTIZER ?= tests/quantizer
-TIERS    := gate or clients or docker or ops or promotion or browser or reliability
+TIERS    := gate or promptfoo or clients or docker or ops or promotion or browser or reliability
 # Tests start hundreds of Python processes; without bytecode each of them would compile the whole program.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-quantizer test-vllm test-sglang test-gpu test-gpu-recipes test-gate test-promotion test-docker test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo chain mutants nano lock clean
+.PHONY: help serve test test-quantizer test-vllm test-sglang test-gpu test-gpu-recipes test-gate test-promotion test-docker test-promptfoo test-clients test-ops test-reliability soak test-browser gpu check aarch64 format fuzz bench demo chain mutants nano lock clean
 .PHONY: test-slow test-all coverage readme gpu-session gpu-bundle
 
 help:  ## this list
@@ -63,7 +64,7 @@ test-slow: $(VENV)/.dev  ## those that `make test` leaves out because they take 
 test-all: export TEST_SCALE := full
 test-all: quantizer  ## everything that needs no GPU, at full counts: hours; as root, with what `.ci/run` installs
 	$(MAKE) check test test-slow test-vllm test-gate test-promotion test-docker test-ops test-browser \
-	  test-reliability test-clients mutants demo chain readme
+	  test-reliability test-promptfoo test-clients mutants demo chain readme
 	$(MAKE) fuzz SECONDS=$(or $(FUZZ_SECONDS),300)
 	$(MAKE) soak
 
@@ -103,6 +104,9 @@ test-docker: $(VENV)/.dev  ## the docker driver over a real Docker Engine that t
 
 test-promotion: $(VENV)/.dev  ## promotions under load, and a gateway killed in every phase of one
 	$(BIN)/python -m pytest -m promotion tests/promotion $(PYTEST_ARGS)
+
+test-promptfoo: $(VENV)/.dev $(PROMPT)/.installed  ## promptfoo judges as the gate does, on the same cases (needs npm; installs 480 MB)
+	$(BIN)/python -m pytest -s -m promptfoo tests/promptfoo $(PYTEST_ARGS)
 
 test-clients: $(VENV)/.dev $(VENV)/.smollm2 $(CLIENTS)/.installed $(CLIENTS_JS)/.installed  ## client packages' own code against the gateway (installs them: 1.2 GB; CLIENTS_PAGE=write makes docs/clients.md, CLIENTS_GGUF=FILE asks a model of yours)
 	CLIENTS_PAGE=$(CLIENTS_PAGE) $(BIN)/python -m pytest -s -m clients tests/clients $(PYTEST_ARGS)
@@ -181,7 +185,7 @@ lock: $(VENV)/.dev  ## resolve the pinned requirements again
 	echo kubernetes-validate | $(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 - -c requirements/dev.txt -o requirements/helm.txt
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) $(VLLM) $(SGLANG) $(GPU) $(CLIENTS) $(CLIENTS_JS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(SGLANG) $(GPU) $(PROMPT) $(CLIENTS) $(CLIENTS_JS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
@@ -241,6 +245,13 @@ gpu:
 	@nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || { echo "make $(or $(firstword $(MAKECMDGOALS)),gpu) needs a CUDA GPU, and nvidia-smi finds none here"; exit 1; }
 
 # No install scripts: they would fetch from elsewhere than npm's registry. Node comes from there, too.
+$(PROMPT)/.installed: tests/promptfoo/package.json tests/promptfoo/package-lock.json
+	@command -v npm >/dev/null || { echo "make test-promptfoo needs npm: apt-get install -y npm"; exit 1; }
+	mkdir -p $(PROMPT)
+	cp $^ $(PROMPT)
+	npm ci --prefix $(PROMPT) --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error
+	@touch $@
+
 $(CLIENTS_JS)/.installed: tests/clients/package.json tests/clients/package-lock.json
 	@command -v npm >/dev/null || { echo "make test-clients needs npm: apt-get install -y npm"; exit 1; }
 	mkdir -p $(CLIENTS_JS)

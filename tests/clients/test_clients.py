@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.clients.gateway import serving, started
 from tests.clients.page import PAGE, Outcome, holds_call, read, render, render_real
 from tests.clients.rows import QUESTIONS
 from tests.ports import free_port
+from tests.promptfoo.gateway import serving, started
 from tests.smollm2 import weights
 
 ROOT = Path(__file__).parents[2]
