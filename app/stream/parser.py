@@ -376,7 +376,8 @@ class Parser:
     def _at_stop(self, char: str, at: int) -> int:
         """Where what stands here ends."""
         if char in ">\n":
-            return (char == ">" and self._head(at)) or self._literal(at, at + 1)
+            is_head = ">>>".startswith(self._buf[at : at + 3])
+            return (is_head and self._head(at)) or self._literal(at, at + 1)
         if char in SEAMS:
             return self._seam(char, at)
         if char in "`~":
