@@ -398,10 +398,10 @@ class Parser:
         return found
 
     def _no_marker(self, char: str, at: int) -> int:
-        rest = self._buf[at:]
-        if self._final and not (self._fence or self._span) and may_become(rest, 0) and is_half(rest):
+        buf = self._buf
+        if self._final and not (self._fence or self._span) and may_become(buf, at) and is_half(buf[at:]):
             self.hold.removed()
-            return len(self._buf)
+            return len(buf)
         return self._value(char, at) if char == "[" else self._literal(at, at + 1)
 
     def _literal(self, at: int, end: int) -> int:
