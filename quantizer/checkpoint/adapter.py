@@ -35,9 +35,7 @@ def merge(adapter: Path, folder: Path, base: Path | None) -> None:
     config = read_object(adapter / CONFIG)
     place = base or Path(str(config.get("base_model_name_or_path") or "nowhere"))
     if not place.is_dir():
-        raise SourceError(
-            f"{adapter}: its base {place} is no folder on this machine; name it with --base DIR"
-        )
+        raise SourceError(f"{adapter}: its base {place} is no local folder; name it with --base DIR")
     open_source(place)  # refuses what cannot be quantized
     held, learned = open_intact_folder(place), open_intact_folder(adapter)
     pairs = _pairs(adapter, config, held, learned)

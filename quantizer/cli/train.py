@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quantizer.cli.plan import refuse_if_short
 from quantizer.cli.ptq import facts, job_arguments, proof_lines, spent
+from quantizer.core.errors import RecipeError, SourceError
 
 if TYPE_CHECKING:
     from gates.artefact.manifest import Artefact
@@ -58,7 +59,10 @@ def run(args: argparse.Namespace) -> int:
     device = cost.chosen_device(args.device)
     template = read_template(args.template)
     try:
-        with as_folder(args.source, args.out, args.base) as args.source:
+        with as_folder(args.source, args.out, args.base) as folder:
+            if args.base and folder == args.source:
+                raise SourceError(f"{args.source} is no adapter: leave --base out")
+            args.source = folder
             refuse_if_short(args, recipe, device)
             made = training.run(
                 recipe,
@@ -86,8 +90,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(verb: str, recipe: Recipe) -> None:
     """Raises RecipeError for a recipe of another verb: who says qad must not get a qat."""
-    from quantizer.core.errors import RecipeError
-
     settings = recipe.train
     if settings is None:
         raise RecipeError(f"{recipe.name} trains nothing: run it with manners quantize ptq")

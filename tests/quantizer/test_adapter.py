@@ -92,7 +92,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"base_model.model.lm_head.weight": (96, 64)}, "lm_head.weight is more than LoRA"),
     ({}, {f"{Q_PROJ}s.lora_A.weight": (4, 64)}, "q_projs.lora_A.weight is more than LoRA"),
     ({}, {f"{Q_PROJ}.lora_A.weight": (4, 32)}, "q_proj is [64, 4] times [4, 32], the base's [64, 64]"),
-    ({"base_model_name_or_path": "somebody/base"}, {}, "its base somebody/base is no folder on this machine"),
+    ({"base_model_name_or_path": "somebody/base"}, {}, "its base somebody/base is no local folder"),
 ]  # fmt: skip
 
 
@@ -114,3 +114,13 @@ def test_what_is_not_merged_is_one_line_and_a_code(
     told = capsys.readouterr().err
     assert line in told and told.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_base_beside_what_is_no_adapter_is_one_line_and_a_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, data = folders.save(tiny.qwen3, tmp_path / "base"), conversations.write(tmp_path / "rows.jsonl", 3)
+    given = ["--source", str(base), "--base", str(base), "--data", str(data), "--out", str(tmp_path / "out")]
+    capsys.readouterr()  # of the progress of saving
+    assert main(["quantize", "sft", *given, "--device", "cpu"]) == 66
+    assert "is no adapter: leave --base out" in capsys.readouterr().err
