@@ -337,9 +337,10 @@ class Parser:
         self._wait_if(start == len(buf))
         for head, kind in _HEADS.get(buf[start : start + 1], ()):
             is_due = is_thought if kind == "answer" else self.hold.is_blank
-            is_known = is_call if kind in ("call", "speech") else is_due
+            if kind in ("call", "speech", "all"):
+                is_due = is_call and (kind != "all" or (self.hold.is_blank and bool(self._rules.tools)))
             rest = buf[start : start + len(head)]
-            if is_known and head.startswith(rest):
+            if is_due and head.startswith(rest):
                 self._wait_if(rest != head)
                 if rest == head:
                     end = start + len(head.rstrip("[{").removesuffix("```json\n"))

@@ -58,12 +58,12 @@ _TURNS = "system|user|assistant|tool|endofturn"
 _RAW = re.compile(
     rf"<\]minimax\[>\[|(?:{_LT})[^<>\uff1c\uff1e&\n]{{0,{MAX_TAG}}}?\n?(?:(?:{_GT})|(?<==)[\w.:-]{{1,128}}\n)"
     rf"|(?:{_LT})\s{{0,4}}function=[\w.:-]{{1,128}}\n"
-    rf"|(?-i:\[/[A-Z_{INVISIBLE}]{{1,64}}\]|\[[A-Z_ {INVISIBLE}]{{1,64}}\](?!\()|\[\|(?:{_TURNS})\|\]|\[unused1[1267]\])|\u25c1[^\u25c1\u25b7\n]{{1,64}}\u25b7",
+    rf"|(?-i:\[/[A-Z_{INVISIBLE}]{{1,64}}\]|\[[A-Z_ {INVISIBLE}]{{1,64}}\](?!\()|\[\|(?:{_TURNS})\|\]|\[unused1[1267]\]|\[e~\[)|\u25c1[^\u25c1\u25b7\n]{{1,64}}\u25b7",
     re.IGNORECASE,
 )
 _PART = re.compile(
     rf"<\]minimax\[>|(?:{_LT})[^<>\uff1c\uff1e&\n]{{0,{MAX_TAG}}}(?:{_ENTITY_BEGUN}|\n)?|{_ENTITY_BEGUN}"
-    rf"|(?-i:\[[/A-Z_ {INVISIBLE}]{{0,64}}\]?|\[\|[a-z]{{0,9}}\|?|\[u[nused1267]{{0,7}}\]?)|\u25c1[^\u25c1\u25b7\n]{{0,64}}",
+    rf"|(?-i:\[[/A-Z_ {INVISIBLE}]{{0,64}}\]?|\[\|[a-z]{{0,9}}\|?|\[u[nused1267]{{0,7}}\]?|\[e~?)|\u25c1[^\u25c1\u25b7\n]{{0,64}}",
     re.IGNORECASE,
 )
 _TAG = re.compile(
@@ -161,6 +161,8 @@ def read(raw: str) -> Marker | None:
     text = normalized(raw)
     if text == _MINIMAX:
         return Marker("token", False, "minimax")
+    if text == "[e~[":  # MiniMax's end of a turn
+        return Marker("turn", True, "e~[")
     if found := _SQUARE.fullmatch(text):
         name, slash = found["name"], bool(found["slash"])
         kind = _SQUARES.get(name)
