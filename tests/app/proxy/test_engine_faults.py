@@ -190,23 +190,9 @@ async def test_after_the_first_byte_a_fault_is_one_frame(home: GatewayFixture, n
     assert (booked["outcome"], booked["code"]) == ("upstream_error", code)
 
 
-WHOLE = {
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}],
-    "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
-}
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_an_engine_that_does_not_stream_is_understood(home: GatewayFixture, stream: bool) -> None:
-    """Its JSON goes the same way as its stream would have."""
-    home.engine.play(*status(200, WHOLE))
-    answer = await home.ask(stream=stream)
-    assert (answer.status, answer.text) == (200, "Yes.")
-    if stream:
-        assert answer.frames[-1] == "[DONE]"
-
-
+WHOLE = {"choices": [{"index": 0, "message": {"content": "One two"}, "finish_reason": "stop"}]}
 FRAMINGS: dict[str, tuple[Step, ...]] = {
+    "JSON from an engine that does not stream": status(200, WHOLE),
     "until the connection closes": (Head(framing="close"), *reply("One", " two")[1:]),
     "with a length": (
         Head(framing="length", size=len(role() + text("One two") + finish() + DONE)),

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from app.api.completions import CompletionCollector, CompletionEncoder
 from app.api.embeddings import Embeddings
 from app.api.messages import MessagesCollector, MessagesEncoder
 from app.api.responses import ResponsesCollector, ResponsesEncoder
@@ -30,7 +29,7 @@ from gates.reply.chunks import (
 )
 from gates.reply.events import Broken, CallArguments, CallStart, Done, Text, Usage
 from gates.reply.sse import EventTooLong, SSEDecoder
-from tests.app.stream.wire import HEAD, chunk, event, policy, run, stream
+from tests.app.stream.wire import HEAD, chunk, policy, run, stream
 from tests.looped import looped
 
 
@@ -99,29 +98,16 @@ FAR = b"[1e400,-1e-400]"
 """msgspec itself calls the first of them out of range, so it is seen whether it converts them: that is slow."""
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b'{"choices": [], "usage": {"a": %b}}' % FAR,
-        b'{"choices": [{"index": 0, "delta": {"role": %b}, "stop_reason": %b}]}' % (FAR, FAR),
-    ],
-)
-def test_no_number_is_slow_to_read(data: bytes) -> None:
-    assert parse_payload(data) == []
-
-
-def test_no_number_is_slow_to_read_on_the_short_way() -> None:
+def test_no_number_is_slow_to_read() -> None:
+    """In events, on the short way for text, in errors, and beside vectors."""
+    assert parse_payload(b'{"choices": [], "usage": {"a": %b}}' % FAR) == []
+    odd = b'{"choices": [{"index": 0, "delta": {"role": %b}, "stop_reason": %b}]}' % (FAR, FAR)
+    assert parse_payload(odd) == []
     assert plain_text(b'{"choices":[{"index":0,"delta":{"content":"a","role":%b}}]}' % FAR) == "a"
-
-
-def test_no_number_is_slow_to_read_in_an_error() -> None:
     (told,) = parse_payload(b'{"error": {"code": "lost", "numbers": %b}}' % FAR)
     assert isinstance(told, Broken) and told.code == "lost"
     error = from_status(400, b'{"error": {"message": "Hm.", "code": "lost", "numbers": %b}}' % FAR, "/")
     assert (error.message, error.code) == ("Hm.", "lost")
-
-
-def test_no_number_is_slow_to_read_beside_vectors() -> None:
     reply = b'{"data": [], "usage": {"prompt_tokens": 3, "numbers": %b}}' % FAR
     assert Embeddings().hand_on(reply, "annie")[1] == Usage({"prompt_tokens": 3})
 
@@ -129,13 +115,10 @@ def test_no_number_is_slow_to_read_beside_vectors() -> None:
 def test_counts_that_are_none_reach_nobody() -> None:
     counts = {"prompt_tokens": -5, "completion_tokens": "9", "total_tokens": MAX_COUNT + 1, "x": True}
     details = {"cached_tokens": 7, "bad": "7", "deeper": {"a": 1}}
-    (usage,) = parse_payload(event_of({"usage": {**counts, "prompt_tokens_details": details, "ok": 3}}))
+    said = {"choices": [], "usage": {**counts, "prompt_tokens_details": details, "ok": 3}}
+    (usage,) = parse_payload(json.dumps(said).encode())
     assert usage == Usage({"prompt_tokens_details": {"cached_tokens": 7}, "ok": 3})
     assert Counts.of(Usage({"prompt_tokens": 2, "prompt_tokens_details": {"cached_tokens": 9}})).cached == 2
-
-
-def event_of(fields: dict[str, Any]) -> bytes:
-    return json.dumps({"choices": [], **fields}).encode()
 
 
 @pytest.mark.parametrize(
@@ -219,6 +202,15 @@ def test_words_inside_a_call_come_behind_it() -> None:
     assert [type(e).__name__ for e in said[:4]] == ["CallStart", "CallArguments", "CallArguments", "Text"]
 
 
+def calling(form: str, arguments: str, name: str) -> list[Any]:
+    """A call with these arguments in this form; `name` is the tool that is named in JSON."""
+    return {
+        "hermes": [f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'],
+        "native": native(arguments, name="run"),
+        "xml": [f"<tool_call><function=run><parameter=env>{arguments}</parameter></function></tool_call>"],
+    }[form]
+
+
 ARGUMENTS = {
     "many digits": '{"n": ' + "1" * 308 + "}",
     "a large exponent": '{"n": -1.5e300}',
@@ -231,12 +223,7 @@ ARGUMENTS = {
 @pytest.mark.parametrize("form", ["hermes", "native", "xml"])
 @pytest.mark.parametrize("make", ENCODERS)
 def test_valid_arguments_go_through_to_the_letter(make: Any, form: str, arguments: str) -> None:
-    deltas: list[Any] = {
-        "hermes": [f'<tool_call>{{"name": "run", "arguments": {arguments}}}</tool_call>'],
-        "native": native(arguments, name="run"),
-        "xml": [f"<tool_call><function=run><parameter=env>{arguments}</parameter></function></tool_call>"],
-    }[form]
-    events = run(stream(*deltas), policy())
+    events = run(stream(*calling(form, arguments, "run")), policy())
     assert isinstance(events[-1], Done)
     handed = "".join(e.fragment for e in events if isinstance(e, CallArguments))
     assert arguments in handed or (form == "xml" and json.dumps(arguments) in handed)
@@ -271,13 +258,8 @@ UNREADABLE = {
 def test_what_nobody_could_read_makes_no_valid_call(form: str, arguments: str) -> None:
     """The gateway would refuse it in a history."""
     assert kind_of(arguments) == ""
-    deltas: list[Any] = {
-        "hermes": [f'<tool_call>{{"name": "other", "arguments": {arguments}}}</tool_call>'],
-        "native": native(arguments, name="run"),
-        "xml": [f"<tool_call><function=run><parameter=env>{arguments}</parameter></function></tool_call>"],
-    }[form]
     pipeline = Pipeline(policy())
-    events = [*pipeline.feed(stream(*deltas)), *pipeline.close()]
+    events = [*pipeline.feed(stream(*calling(form, arguments, "other"))), *pipeline.close()]
     handed = "".join(e.fragment for e in events if isinstance(e, CallArguments))
     if form == "xml":  # it fits no type, and stays text
         assert json.loads(handed) == {"env": arguments}
@@ -428,10 +410,3 @@ def test_a_reference_is_a_json_pointer(ref: str, root: dict[str, Any]) -> None:
 def test_a_reference_to_nothing_says_nothing(ref: str) -> None:
     parameters = {"$defs": {"list": []}, "properties": {"a": {"$ref": ref}}}
     assert Tools([{"function": {"name": "f", "parameters": parameters}}]).types("f", "a") == {"string"}
-
-
-def test_the_older_api_survives_them_too() -> None:
-    for writer in (CompletionEncoder(HEAD), CompletionCollector(HEAD)):
-        writer.feed(
-            run(event({"choices": [{"index": 0, "text": "a"}]}) + chunk({}, "stop"), policy(tools=False))
-        )

@@ -54,15 +54,6 @@ async def test_every_metric_of_the_design_is_there_from_the_start(home: GatewayF
     assert {name: families.get(name) for name in NAMES} == NAMES
 
 
-async def test_prometheus_may_ask_for_openmetrics(home: GatewayFixture) -> None:
-    """The newer format, by content negotiation."""
-    answer = await home.get(
-        home.admin + "/metrics", {"accept": "application/openmetrics-text; version=1.0.0"}
-    )
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert answer.raw.endswith(b"# EOF\n")
-
-
 async def test_thresholds_are_bounds_of_buckets(home: GatewayFixture) -> None:
     """A service level at 0.5 or 0.8 s can be read off without guessing; bounds go up."""
     assert {0.1, 0.3, 0.5, 0.8, 1.0} <= set(VOICE_BUCKETS)

@@ -34,9 +34,6 @@ async def heard(home: GatewayFixture, *steps: Any, **more: Any) -> ReplyOutcome:
     [
         ("The train leaves at ten.", set()),
         ("Here you go:\n* milk\n* bread\n* **eggs**", {"markdown"}),
-        ("Okay, the user asks about trains. I should answer briefly. It leaves at ten.", {"leak"}),
-        ("I will check. " * 40, {"loop"}),
-        ("", {"empty"}),
     ],
 )
 async def test_a_reply_is_heard_with_what_was_wrong_with_it(

@@ -14,7 +14,6 @@ import pytest_asyncio
 from app.errors.tree import EngineBroke, EngineDown
 from app.upstream.batching import IOBatch
 from app.upstream.client import DISTRUST_SECONDS, Upstream
-from app.upstream.connection import unreachable
 from tests.app.house import GatewayFixture, eventually
 from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Raw, Reset, Until, reply, status
@@ -298,17 +297,3 @@ async def test_headers_that_could_split_the_request_are_not_sent(engine: Scripte
     seen = await engine.request()
     assert "x-evil" not in seen.headers and "traceparent" not in seen.headers
     assert seen.headers["x-request-id"] == "one"
-
-
-@pytest.mark.parametrize(
-    ("foreign", "code"),
-    [
-        (TimeoutError(), "connect_timeout"),
-        (ConnectionRefusedError(), "connect_failed"),
-        (socket.gaierror(), "connect_failed"),
-    ],
-)
-async def test_every_reason_for_no_connection_has_a_code(foreign: OSError, code: str) -> None:
-    """A timeout is an OSError, too."""
-    error = unreachable(foreign)
-    assert (type(error), error.code) == (EngineDown, code)
