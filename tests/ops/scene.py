@@ -23,11 +23,10 @@ ASKED: tuple[dict[str, Any], ...] = (
     {"content": "What is the capital of France?"},
     {"content": "What did Priya say about the trip?", "tools": TOOLS},
     {"content": "Good morning, Annie!", "stream": False},
-    {"content": "What is the capital of Japan?"},
     {"content": "Tell me about the sea.", "max_tokens": 48},
     {"content": "Hello!", "model": "hasty"},
 )
-"""One of each: words, a fact, a call, not streamed, a thought that is cut, a longer reply, and a model
+"""One of each: words, a fact, a call, not streamed, a longer reply, and a model
 whose template opens a thought though nobody asked for one."""
 
 

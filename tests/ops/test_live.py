@@ -20,6 +20,7 @@ EMPTY = {
     "Requests moved to another engine, a minute": NO_FAILOVER,
     "reason:manners_failovers:increase15m": NO_FAILOVER,
     "Requests a minute over their key's limits": "nobody here calls with a key that has limits",
+    "Thoughts cut a minute": "the engine keeps every budget",
 }
 """Panels and recorded series that are empty while all is well, and why."""
 NO_ERROR = "no request failed or was turned away"
