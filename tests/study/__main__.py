@@ -1,101 +1,139 @@
-"""`python -m tests.study [ROWS]`: the tables and the picture of docs/study from the rows of its first study."""
+"""`python -m tests.study [ROWS]`: the tables of docs/study from rows of docs/study/real.py, and its picture from those in the repository."""
 
 import json
 import lzma
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gates.stats.binomial import wilson_lower, wilson_upper
+import numpy as np
 
-PLACE: Final = Path(__file__).parents[2] / "docs" / "study"
-SHOWN: Final = (
-    ("default", "W4A16", "#2a78b5"),
-    ("default", "W4A4", "#c0392b"),
-    ("qad 1e-4 x2", "W4A4", "#1e8449"),
-)
+from gates.stats.binomial import wilson_lower, wilson_upper
+from quantizer.data.dataset import chosen_rows
+
+ROOT: Final = Path(__file__).parents[2]
+PLACE: Final = ROOT / "docs" / "study"
+KINDS: Final = {"exact": "exact calls", "bfcl": "calls of other tools (BFCL)", "speech": "well-mannered speech", "said": "facts said",
+                "irrelevance": "refusals", "mtbench": "MT-bench", "instruction": "instructions"}  # fmt: skip
+SHOWN: Final = {("q4_k_m", "Q4_K_M"): "#7d3c98", ("default", "W4A16"): "#2a78b5", ("default", "W4A4"): "#c0392b",
+                ("qad 1e-4 x2", "W4A4"): "#1e8449"}  # fmt: skip
+DRAWS: Final = 4_000
 Rows = list[dict[str, Any]]
 
 
-def kept(rows: Rows, lr: str, way: str, numerics: str, check: str) -> tuple[int, int, int]:
-    """Of what was right in BF16, over all seeds: kept, right; and gained."""
-    by_cell = {(row["seed"], row["lr"], row["way"], row["numerics"]): row for row in rows}
-    pairs = [
-        pair
-        for (seed, *cell), row in by_cell.items()
-        if cell == [lr, way, numerics] and check in row
-        for pair in zip(by_cell[seed, lr, "bf16", "BF16"][check], row[check], strict=True)
+@cache
+def weights(kind: str, count: int, seeds: int) -> tuple[Any, Any]:
+    """How often each draw takes a prompt, and a seed. Turns of a conversation are drawn together."""
+    held = chosen_rows(ROOT / "quantizer/data/sets/voice/held_out.jsonl.xz", 1_000, 1)
+    turns = [
+        (number, "exact" if message.get("tool_calls") else "speech")
+        for number, row in enumerate(held)
+        for message in row.messages
+        if message["role"] == "assistant"
     ]
-    return pairs.count(("1", "1")), sum(one == "1" for one, _ in pairs), pairs.count(("0", "1"))
+    of = np.array([number for number, one in turns if one == kind] or range(count))
+    random, units = np.random.default_rng(1), int(of.max()) + 1
+    return (
+        random.multinomial(units, np.full(units, 1 / units), DRAWS)[:, of],
+        random.multinomial(seeds, np.full(seeds, 1 / seeds), DRAWS),
+    )
 
 
-def interval(kept: int, right: int) -> tuple[float, float]:
-    """Wilson's, of 95 %."""
-    return wilson_lower(kept, right, 0.975), wilson_upper(kept, right, 0.975)
+def share(part: Any, whole: Any, kind: str) -> tuple[float, float, float, int, int]:
+    """Of replies [seeds, prompts] the share of whole's that part has, its bounds of 95 % and both counts. Prompts and seeds are
+    drawn with repetition; no interval is narrower than Wilson's."""
+    few, all_ = int(part.sum()), int(whole.sum())
+    prompts, seeds = weights(kind, part.shape[1], len(part))
+    sums = [(prompts @ one.T * seeds).sum(1) for one in (part, whole)]
+    low, high = np.percentile(sums[0][sums[1] > 0] / sums[1][sums[1] > 0], (2.5, 97.5))
+    return few / all_, min(low, wilson_lower(few, all_, 0.975)), max(high, wilson_upper(few, all_, 0.975)), few, all_  # fmt: skip
 
 
-def share(kept: int, right: int) -> str:
-    """Percent, with Wilson's interval."""
-    low, high = interval(kept, right) if right else (0.0, 1.0)
-    return f"{100 * kept / max(1, right):.0f} ({100 * low:.0f}–{100 * high:.0f})"
+def replies(rows: Rows, lr: str, way: str, numerics: str, kind: str) -> tuple[Any, Any, Any]:
+    """[seeds, prompts]: right in BF16, in plain W4A4, and here."""
+    by_cell = {
+        (row["seed"], row["lr"], row["way"], row["numerics"]): row[kind] for row in rows if kind in row
+    }
+    seeds = [seed for seed in (1, 2, 3) if (seed, lr, way, numerics) in by_cell]
+    cells = (("bf16", "BF16"), ("default", "W4A4"), (way, numerics))
+    before, plain, now = (np.array([list(map(int, by_cell[seed, lr, *cell])) for seed in seeds]) for cell in cells)  # fmt: skip
+    return before, plain, now
+
+
+def text(found: tuple[float, float, float, int, int]) -> str:
+    return "{:.0f} ({:.0f}–{:.0f})".format(*(100 * one for one in found[:3]))
 
 
 def table(rows: Rows, lr: str) -> Iterator[str]:
-    """Every cell of a strength."""
-    checks = ("exact", "speech", "said", "four")
-    yield "| | seeds | exact calls kept, lost/gained | speech | facts said | of four | KL call, speech, fact, prose |"
-    yield "|---|---|---|---|---|---|---|"
+    """Every cell of a strength: percent of what BF16 had right, and how many are lost and gained; of the calls lost by plain W4A4 the share brought back."""
+    kinds = [kind for kind in KINDS if kind in rows[0]]
+    yield "| " + " | ".join(["", *(KINDS[kind] for kind in kinds), "calls back", "KL, nats"]) + " |"
+    yield "|---" * (len(kinds) + 3) + "|"
     for way, numerics in dict.fromkeys((row["way"], row["numerics"]) for row in rows if row["lr"] == lr):
-        mine = [row for row in rows if (row["lr"], row["way"], row["numerics"]) == (lr, way, numerics)]
-        found = [kept(rows, lr, way, numerics, check) for check in checks]
-        lost, gained = found[0][1] - found[0][0], found[0][2]
-        kl = [
-            f"{sum(row['kl'][kind][0] for row in mine) / len(mine):.3f}"
-            for kind in ("call", "speech", "fact", "prose")
-        ]
-        cells = [f"{way}, {numerics}", str(len(mine)), *(share(one, right) for one, right, _ in found)]
-        cells[2] += f", {lost}/{gained}"
-        yield "| " + " | ".join([*cells, ", ".join(kl)]) + " |"
+        cells = [f"{way}, {numerics}"]
+        for kind in kinds:
+            before, _, now = replies(rows, lr, way, numerics, kind)
+            if not before.any():
+                cells.append("")
+                continue
+            lost, gained = (before * (1 - now)).sum(), ((1 - before) * now).sum()
+            cells.append(f"{text(share(before * now, before, kind))} of {before.sum()}, −{lost} +{gained}")
+        before, plain, now = replies(rows, lr, way, numerics, "exact")
+        gone = before * (1 - plain)
+        cells.append(f"{text(share(gone * now, gone, 'exact'))} of {gone.sum()}" if gone.any() else "")
+        mine = [row["kl"] for row in rows if (row["lr"], row["way"], row["numerics"]) == (lr, way, numerics)]
+        cells.append(", ".join(f"{kind} {np.mean([one[kind][0] for one in mine]):.3f}" for kind in mine[0]))
+        yield "| " + " | ".join(cells) + " |"
 
 
 def equally_hard(rows: Rows, lr: str, way: str, numerics: str) -> Iterator[str]:
-    """The share of likeliest tokens that change, by BF16's lead there (borders of 0.5, 1, 2, 4 and 8 nats)."""
+    """Percent of likeliest tokens that change, by BF16's lead there (borders of 0.5, 1, 2, 4 and 8 nats), and of replies that do not."""
     mine = [row for row in rows if (row["lr"], row["way"], row["numerics"]) == (lr, way, numerics)]
-    for kind in ("call", "speech", "fact", "prose"):
-        sums = [[sum(row["by_margin"][kind][level][i] for row in mine) for i in (1, 0)] for level in range(6)]
-        yield f"{way} {numerics} {kind}: " + ", ".join(share(*one) for one in sums)
+    for kind in mine[0]["by_margin"] if mine else ():
+        levels = np.sum([row["by_margin"][kind] for row in mine], axis=0)
+        yield f"{way} {numerics} {kind}: " + ", ".join(f"{100 * b / max(1, a):.1f} of {a}" for a, b in levels)
+    for kind in mine[0].get("same", ()) if mine else ():
+        same = np.array([row["same"][kind] for row in mine]) < 0
+        yield f"{way} {numerics} {kind}: the same text {text(share(same, np.ones_like(same), kind))}"
 
 
-def picture(rows: Rows, strengths: list[str]) -> str:
+def picture(rows: Rows, strengths: list[str]) -> Iterator[str]:
     """SVG: what is kept against the strength of the fine-tune, by numerics."""
-    out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 320" font-family="sans-serif" font-size="12">', '<rect width="920" height="320" fill="#fff"/>']  # fmt: skip
-    for panel, (check, title) in enumerate((("exact", "exact calls"), ("said", "facts said"))):
-        left = 45 + 460 * panel
-        out.append(f'<text x="{left}" y="20" font-size="14">{title} kept, % of BF16 (95 %)</text>')
-        out += [f'<path d="M{left} {260 - 2.2 * y}h400" stroke="#ddd"/><text x="{left - 30}" y="{264 - 2.2 * y}">{y}</text>' for y in range(0, 101, 20)]  # fmt: skip
-        for place, (way, numerics, colour) in enumerate(SHOWN):
+    yield '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 500" font-family="sans-serif" font-size="12">\n<rect width="920" height="500" fill="#fff"/>'
+    for panel, kind in enumerate(list(KINDS)[:4]):
+        left, foot = 45 + 460 * (panel % 2), 210 + 230 * (panel // 2)
+        yield f'<text x="{left}" y="{foot - 180}" font-size="14">{KINDS[kind]} kept, % of BF16 (95 %)</text>'
+        for y in range(0, 101, 20):
+            yield f'<path d="M{left} {foot - 1.6 * y:.0f}h400" stroke="#ddd"/><text x="{left - 30}" y="{foot + 4 - 1.6 * y:.0f}">{y}</text>'
+        for step, lr in enumerate(strengths):
+            yield f'<text x="{left + 10 + 360 * step // (len(strengths) - 1)}" y="{foot + 18}">{lr}</text>'
+        for place, ((way, numerics), colour) in enumerate(SHOWN.items()):
             points = []
             for step, lr in enumerate(strengths):
-                x = left + 20 + 360 * step / max(1, len(strengths) - 1) + 3 * (place - 1)
-                one, right, _ = kept(rows, lr, way, numerics, check)
-                if right:
-                    low, high = interval(one, right)
-                    points.append(f"{x:.0f},{260 - 220 * one / right:.0f}")
-                    out.append(f'<path d="M{x:.0f} {260 - 220 * low:.0f}V{260 - 220 * high:.0f}" stroke="{colour}"/>')  # fmt: skip
-                if not place:
-                    out.append(f'<text x="{x - 10:.0f}" y="278">{lr}</text>')
-            out.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/><text x="{60 + 200 * place}" y="308" fill="{colour}">{way}, {numerics}</text>')  # fmt: skip
-    return "\n".join([*out, '<text x="640" y="308">across: the fine-tune\'s peak rate</text></svg>', ""])
+                before, _, now = replies(rows, lr, way, numerics, kind)
+                if before.any():
+                    x = left + 20 + 360 * step // (len(strengths) - 1) + 5 * place - 7
+                    middle, low, high = (foot - 160 * one for one in share(before * now, before, kind)[:3])
+                    points.append(f"{x},{middle:.0f}")
+                    yield f'<path d="M{x} {low:.0f}V{high:.0f}" stroke="{colour}"/><circle cx="{x}" cy="{middle:.0f}" r="3" fill="{colour}"/>'
+            yield f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    for place, ((way, numerics), colour) in enumerate(SHOWN.items()):
+        yield f'<text x="{60 + 160 * place}" y="488" fill="{colour}">{way}, {numerics}</text>'
+    yield '<text x="705" y="488">across: the fine-tune\'s peak rate</text></svg>\n'
 
 
 def main() -> None:
-    file = Path(sys.argv[1]) if sys.argv[1:] else PLACE / "real.jsonl.xz"
-    rows = [json.loads(line) for line in lzma.decompress(file.read_bytes()).splitlines()]
-    strengths = sorted({row["lr"] for row in rows} - {"0"}, key=float)
-    for lr in sorted({row["lr"] for row in rows}, key=float):
-        print(f"\n{lr}\n", *table(rows, lr), *equally_hard(rows, lr, "default", "W4A4"), sep="\n")
-    (PLACE / "real.svg").write_text(picture(rows, strengths), "utf-8")
+    file = Path(sys.argv[1]) if sys.argv[1:] else PLACE / "grid.jsonl.xz"
+    data = file.read_bytes()
+    rows = [json.loads(line) for line in (lzma.decompress(data) if file.suffix == ".xz" else data).splitlines()]  # fmt: skip
+    strengths = sorted({row["lr"] for row in rows}, key=float)
+    for lr in strengths:
+        print(f"\n{lr}\n", *table(rows, lr), sep="\n")
+        print(*(line for way, numerics in SHOWN for line in equally_hard(rows, lr, way, numerics)), sep="\n")
+    if not sys.argv[1:]:
+        (PLACE / "real.svg").write_text("\n".join(picture(rows, strengths)), "utf-8")
 
 
 if __name__ == "__main__":
