@@ -85,12 +85,21 @@ def mismatch(expected: Sequence[Mapping[str, Any]], made: Sequence[Call]) -> tup
     return (named or faults[unmet])[0] or ("wrong_count", "one call stands for two of the expected")
 
 
-def _can_pair(faults: Sequence[Sequence[object]], taken: frozenset[int] = frozenset()) -> bool:
-    """Whether each of the expected can have a call of its own: the first of them, then the others."""
-    if not faults:
-        return True
-    free = [i for i, fault in enumerate(faults[0]) if not fault and i not in taken]
-    return any(_can_pair(faults[1:], taken | {i}) for i in free)
+def _can_pair(faults: Sequence[Sequence[object]]) -> bool:
+    """Whether each expected call has a call of its own: a perfect matching, by augmenting paths."""
+    fits = [[made for made, fault in enumerate(of_one) if not fault] for of_one in faults]
+    taken: dict[int, int] = {}  # a call to the expected one that it stands for
+
+    def place(want: int, seen: set[int]) -> bool:
+        for made in fits[want]:
+            if made not in seen:
+                seen.add(made)
+                if made not in taken or place(taken[made], seen):
+                    taken[made] = want
+                    return True
+        return False
+
+    return all(place(want, set()) for want in range(len(fits)))
 
 
 def _call_mismatch(want: Mapping[str, Any], call: Call) -> tuple[str, str] | None:
