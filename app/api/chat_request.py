@@ -249,7 +249,7 @@ class ChatRequest(Part):
 
 
 def _choice(request: ChatRequest) -> ToolPolicy:
-    """What the request asks of tool calls. Raises BadField."""
+    """The request's policy for tool calls, from `tool_choice` and `parallel_tool_calls`. Raises BadField."""
     declared = [tool.function.name for tool in request.tools or ()]
     asked, single = request.tool_choice, request.parallel_tool_calls is False
     if asked is None:

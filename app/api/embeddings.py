@@ -43,7 +43,6 @@ class Embeddings(Surface):
 
     path = engine_path = "/v1/embeddings"
     id_prefix = ""
-    keepalive = b""
     request = EmbeddingRequest
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:

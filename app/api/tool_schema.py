@@ -1,7 +1,7 @@
 """The JSON Schema of a tool's arguments or of the reply: its shape, and the work that it causes in an engine. Pure.
 
 What a keyword means is left to the engine. A keyword of the wrong JSON type is refused here, where engines differ: one
-answers 400, another 500, a third ignores it. So is a schema by which a few bytes keep an engine busy for minutes:
+answers 400, another 500, a third ignores it. A schema whose few bytes keep an engine busy for minutes is refused, too:
 llama.cpp turns it into a grammar and follows every alternative that the text so far may belong to, in its only loop, and
 goes on when the caller has left. One walk, which follows references, bounds schemas, depth, alternatives and repetitions.
 """

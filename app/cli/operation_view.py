@@ -1,4 +1,4 @@
-"""What the operators' commands show in a terminal: operations, plans, models, the audit, lists."""
+"""Prints operations, plans, models, the audit and lists in a terminal, for the operators' commands."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -111,7 +111,7 @@ def _why(event: dict[str, Any]) -> str:
 
 
 def show_list(rows: list[dict[str, Any]], columns: Mapping[str, Column]) -> None:
-    """Show a table with a line for each row; `columns` maps titles to what stands below them."""
+    """Print a table with a line for each row; `columns` maps each title to a key of the rows, or to a function of a row."""
     show_rows(tuple(columns), [[_cell(row, column) for column in columns.values()] for row in rows])
 
 

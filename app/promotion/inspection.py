@@ -33,7 +33,7 @@ PATH_CHARACTERS: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningEngine:
-    """What runs, as stated by the engine and by what runs it (kernel, Docker); None or empty: not known."""
+    """Facts of a running engine, which the engine, the kernel or Docker states. None or empty: unknown."""
 
     argv: tuple[str, ...] = ()
     image: str | None = None

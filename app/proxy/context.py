@@ -150,7 +150,7 @@ class RequestContext:
     engine = NO_ENGINE  # that was asked last
     ignored: Sequence[str] = ()  # of the request's fields, by the engine's dialect
     was_tried = False  # there are facts of a reply
-    begun = False  # the status line has gone out: no other engine may answer
+    begun = False  # the caller has the status line, so no other engine may answer
     next_route: Callable[[], Route | None] = staticmethod(
         lambda: None
     )  # to another engine, while one may answer

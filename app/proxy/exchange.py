@@ -157,7 +157,7 @@ class Exchange:
             size, self._tokens = self._pipeline.size, 0
             self._aligner = self._aligner and LogprobAligner()
             self._pipeline = Pipeline(answer_policy(self._context.policy), aligner=self._aligner)
-            self._pipeline.size = size  # one budget for all that is said
+            self._pipeline.size = size  # both replies share one limit of size
             self._writer.set_source(reply, anew=False)
         self._has_answered = True
 

@@ -61,7 +61,7 @@ class NothingRecorded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """What to replay: the newest `limit` records of the last `days` times 24 hours."""
+    """The records to replay: the newest `limit` records of the last `days` times 24 hours."""
 
     candidate: str
     against: str | None = None  # None: the engine of the newest record

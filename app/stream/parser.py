@@ -337,8 +337,8 @@ class Parser:
         self._wait_if(start == len(buf))
         for head, kind in _HEADS.get(buf[start : start + 1], ()):
             is_due = is_thought if kind == "answer" else self.hold.is_blank
-            if kind in ("call", "speech", "all"):
-                is_due = is_call and (kind != "all" or (self.hold.is_blank and bool(self._rules.tools)))
+            if kind in ("call", "speech", "opening"):
+                is_due = is_call and (kind != "opening" or (self.hold.is_blank and bool(self._rules.tools)))
             rest = buf[start : start + len(head)]
             if is_due and head.startswith(rest):
                 self._wait_if(rest != head)
@@ -369,7 +369,7 @@ class Parser:
         if kind == "answer":
             self._end_thought()
             return end
-        if kind in ("speech", "all"):
+        if kind in ("speech", "opening"):
             return self._gone(end)
         self._rest = [self._buf[at:end]]  # if no answer follows, it was none
         return self._begin_thought(kind, end)
@@ -377,7 +377,7 @@ class Parser:
     def _at_stop(self, char: str, at: int) -> int:
         """Where what stands here ends."""
         if char in ">\n":
-            is_head = ">>>".startswith(self._buf[at : at + 3])
+            is_head = char == ">" and ">>>".startswith(self._buf[at : at + 3])
             return (is_head and self._head(at)) or self._literal(at, at + 1)
         if char in SEAMS:
             return self._seam(char, at)

@@ -136,10 +136,10 @@ HEADS = {
     "Here is my thought process:": "prose", "Here's my thought process:": "prose", "Here are my reasoning steps:\n": "prose", "/think\n": "message",
     "Here is my response:": "answer", "Here's my response:": "answer", 
     "to=self<|message|>": "header", "to=user<|message|>": "header", "to=functions.": "header",
-    ">>>all\n": "speech", "all\n": "all",
+    ">>>all\n": "speech", "all\n": "opening",
 }  # fmt: skip
 """Words that mark what follows: calls at the beginning of a line, thoughts and headers at that of a reply, answers behind such a thought,
-speech anywhere or at the beginning of a reply (functionary)."""
+speech anywhere (`speech`) or only at the beginning of a reply (`opening`), as functionary writes it."""
 HALVES = (
     "think", "thought", "reasoning", "tool_call", "tool_response", "function_call", "function=",
     "parameter=", "invoke"

@@ -1,6 +1,6 @@
 """Detects Markdown in text that is to be spoken, and all else that has no sound there: `find_markdown`. Pure.
 
-One table of patterns, of which the first that matches a place names it. What people write without meaning markup is left out:
+One table of patterns, of which the first that matches a place names it. Text that only looks like markup is left out:
 asterisks between words are arithmetic (`5*x and 6*y`), as is a `+` or `>` before a number; a single numbered item that does not start
 at 1 is a sentence (`1986. A great season.`), and one dash before a line is dialogue. No pattern repeats a wide class without a bound.
 """

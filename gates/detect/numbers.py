@@ -70,7 +70,7 @@ _PART: Final = (
     rf"(?:(?:D|{_BELOW})?h(?:&?{_BELOW})?|H(?:&?{_BELOW})?|(?:Tu?|[tc])(?:T[uor]?|[tc])|{_BELOW}|D|F(?:a(?=s))?|aq)"
     r"[fFqr]?(?:&a[fFqr])?(?:\.[zu]+)?"
 )
-"""What a scale multiplies; the third form is a year, nineteen forty seven."""
+"""The words that a scale (thousand, lakh) multiplies. Their third form is a year: nineteen forty seven."""
 _NUMBER: Final = re.compile(rf"(?:a(?=[hHs]))?(?:(?:{_PART})?s+(?:&(?=[utTzc]))?)*(?:{_PART})?")
 
 
