@@ -640,7 +640,7 @@ class Parser:
             if self._is_opened:  # the thought that the reasoning field began ended here
                 self.hold.orphan()
             self._state, self._is_opened = "text", False
-        elif begun := self._buf[self._at :]:
+        elif begun := self._buf[self._at : self._at + MAX_TAG]:
             self._wait_if(any(one.startswith(begun) for one in _RESUMES))
             self._at += 1
 
@@ -970,8 +970,10 @@ class Parser:
     def _release(self, one: _Candidate, at: int) -> None:
         """It is text: read it again as such, up to the position `at` in the buffer."""
         text = "".join(one.text)
-        self._not_before = max(len(text) + at - self._at, 1)
-        self._buf, self._at = text + self._buf[self._at :], 0
+        if (earlier := len(text) - self._at) > 0:  # it began before this buffer
+            self._buf, self._at, at = text + self._buf[self._at :], len(text), at + earlier
+        self._at -= len(text)
+        self._not_before = max(at, self._at + 1)
         self._candidate, self._state, self._line = None, "text", True
 
 
