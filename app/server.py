@@ -269,7 +269,7 @@ async def _greet(gateway: Gateway, here: RunningGateway, token_file: Path | None
     for line in _readings(gateway):
         print(line, flush=True)
     name, model = next(iter(gateway.config.models.items()))
-    key = " -H 'Authorization: Bearer '$KEY" if gateway.access.rings.public else ""
+    key = " -H 'Authorization: Bearer '$KEY" if gateway.access.callers else ""
     path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'
     if model.kind == "embeddings":
         path, body = "embeddings", '"input":"Hello!"'

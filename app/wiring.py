@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
 
-from app.access.service import AccessService, Rings
+from app.access.service import AccessService
 from app.admin.access import access_router, role_guard
 from app.admin.console import OPEN, console_router
 from app.admin.reload import Reloader, reload_router
@@ -104,7 +104,15 @@ class Gateway:
         )
         self.public = _public(pool, proxy, access, metrics, log)
         self.admin = _admin(routers, access, metrics, log)
-        access.on_change(partial(_replace_keys, self.public, self.admin))
+        access.on_change(self._replace_keys)
+
+    def _replace_keys(self, config: Config) -> None:
+        """Give both listeners their keys; one without keys answers to this machine only."""
+        access, local = self.access, LocalAccess(config.gateway.hosts)
+        self.public.replace(
+            access.callers, local if config.listen.is_loopback and not access.callers else None
+        )
+        self.admin.replace(access.operators, local if config.admin.is_loopback else None)
 
     async def start(self) -> None:
         """Take the registry, and begin to bring up who serves. Raises RegistryError."""
@@ -146,7 +154,7 @@ def _public(
     )
     return AccessControl(
         app,
-        access.rings.public,
+        access.callers,
         ("/v1",),
         {surface.path: proxy.at(surface) for surface in SURFACES},
         takes_api_key=True,
@@ -164,19 +172,12 @@ def _admin(
         app.include_router(router)
     return AccessControl(
         app,
-        access.rings.admin,
+        access.operators,
         ("/admin",),
         open_paths=OPEN,
         turned_away=metrics.child("manners_unauthorized_total", "admin").inc,
         count=partial(metrics.count, "manners_unreadable_total", "admin"),
     )
-
-
-def _replace_keys(public: AccessControl, admin: AccessControl, config: Config, rings: Rings) -> None:
-    """Give both listeners their keys; one without keys answers to this machine only."""
-    local = LocalAccess(config.gateway.hosts)
-    public.replace(rings.public, local if config.listen.is_loopback and not rings.public else None)
-    admin.replace(rings.admin, local if config.admin.is_loopback else None)
 
 
 def tracing_for(config: Config) -> Tracing:

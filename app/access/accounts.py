@@ -1,4 +1,4 @@
-"""Accounting per caller's key, in memory: open requests, limits, budgets and usage. Pure: times are Unix seconds, passed in.
+"""Accounting per caller's key, in memory: open requests, limits, budgets and usage. Times are Unix seconds, passed in.
 
     begin (the head is here) -> reserve (the body is read: its cost is known) -> end (the request is over, or cancelled)
 
@@ -11,17 +11,19 @@ overrun by one reservation at most. Of a minute it is an estimate, at most the w
 nothing else is used, and the next one waits longer. Each step is made without a pause between its check and its change.
 """
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from math import ceil
 from typing import Final
 
-from app.access.clock import DAY
 from app.errors.tree import KeyLimited
 from app.registry.values import UNLIMITED, KeyLimits, KnownKey, Meter
 
 ANONYMOUS = "anonymous"
 """The name of all callers if no keys are configured."""
 MINUTE: Final = 60.0
+DAY: Final = 86_400
 MOST: Final = 2**53
 """Tokens that are counted: an engine may state as many for every reply, and SQLite takes no number from 2**63 on."""
 STEP: Final = 2
@@ -35,6 +37,31 @@ _MESSAGES = {
     "daily_budget": "the key {name!r} has used up its {limit} tokens of this day (UTC)",
     "budget": "the key {name!r} has used up its {limit} tokens; ask an operator for a larger budget",
 }
+_elapsed: Final[Callable[[], float]] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""Seconds that no step of the wall clock moves; where the system can tell, with those that it was suspended."""
+
+
+class SteadyClock:
+    """Unix seconds (meters survive a restart) that follow a step of the wall clock at most once in a day that has passed."""
+
+    def __init__(
+        self,
+        wall: Callable[[], float] = time.time,  # noqa: TID251
+        elapsed: Callable[[], float] = _elapsed,
+    ) -> None:
+        self._wall, self._elapsed = wall, elapsed
+        self._began, self._at = wall(), elapsed()
+
+    def __call__(self) -> float:
+        passed = self._elapsed() - self._at
+        if passed >= DAY:
+            self._began, self._at, passed = self._wall(), self._at + passed, 0.0
+        return self._began + passed
+
+
+unix_now = SteadyClock()
 
 
 class Account:
@@ -47,51 +74,39 @@ class Account:
         self.limits = limits
         self.created = created
         self.meter = meter or Meter()
-        self.in_flight = 0
-        self.reserved = 0
-        self.changed = False  # changed since it was last written
+        self.in_flight = self.reserved = 0
+        self.changed = False  # since it was last written
 
     def begin(self, now: float) -> "Admission":
         """Open a request, to be ended once. Raises KeyLimited."""
         limits = self.limits
         if limits is not UNLIMITED:
-            self._check_budgets(now)
+            self.check_budgets(now)
             if limits.concurrency is not None and self.in_flight >= limits.concurrency:
                 raise self._refusal("concurrency", 1.0)
             if limits.rpm is not None:
-                used = self._take_of_minute("rpm", self.meter.requests, 1, limits.rpm)
+                used = self.of_minute("rpm", self.meter.requests + 1, limits.rpm)
                 self.meter = self.meter._replace(requests=used)
         self.in_flight += 1
         self.changed = True
         return Admission(self)
 
-    def reserve(self, body_bytes: int, reply: int, now: float) -> tuple[int, int]:
-        """Reserve what a request may use: the most tokens, and an estimate for the minute. Raises KeyLimited."""
-        limits, most, minute = self.limits, body_bytes + reply, 0  # a token has at least one byte
-        if limits is not UNLIMITED:
-            self._check_budgets(now)
-            if limits.tpm is not None:
-                minute = min(estimate(body_bytes, reply), limits.tpm)
-                used = self._take_of_minute("tpm", self.meter.tokens, minute, limits.tpm)
-                self.meter = self.meter._replace(tokens=used)
-        self.reserved += most
-        return most, minute
-
-    def _check_budgets(self, now: float) -> None:
+    def check_budgets(self, now: float) -> None:
         """Move the meter to this time. Raises KeyLimited."""
-        limits, meter = self.limits, _run_off(self.limits, self.meter, now)
-        self.meter = meter
-        if limits.budget is not None and meter.total + self.reserved >= limits.budget:
-            raise self._refusal("budget", None if meter.total >= limits.budget else 1.0)
-        if limits.daily_budget is not None and meter.today + self.reserved >= limits.daily_budget:
-            wait = DAY - now % DAY if meter.today >= limits.daily_budget else 1.0
-            raise self._refusal("daily_budget", wait)
+        self.meter = meter = _run_off(self.limits, self.meter, now)
+        for name, used, wait in (
+            ("budget", meter.total, None),
+            ("daily_budget", meter.today, DAY - now % DAY),
+        ):
+            limit = getattr(self.limits, name)
+            if limit is not None and used + self.reserved >= limit:
+                raise self._refusal(name, wait if used >= limit else 1.0)
 
-    def _take_of_minute(self, name: str, used: float, more: int, limit: int) -> float:
-        """Returns the meter with `more` added. Raises KeyLimited: that is above `limit`."""
-        if (over := used + more - limit) > _ROUNDING:
+    def of_minute(self, name: str, used: float, limit: int) -> float:
+        """What is used of the minute. Raises KeyLimited: it is above the limit of this name."""
+        if (over := used - limit) > _ROUNDING:
             raise self._refusal(name, over * MINUTE / limit)
-        return used + more
+        return used
 
     def settle(self, held: int, used: int, now: float) -> None:
         """A request has used so many tokens, instead of those of the minute that were held for it."""
@@ -112,10 +127,8 @@ def _run_off(limits: KeyLimits, meter: Meter, now: float) -> Meter:
     """The meter at a later time. A clock that was set back takes nothing away and gives nothing."""
     requests, tokens, at, of_day, today, total = meter
     minutes = max(now - at, 0.0) / MINUTE
-    if requests:
-        requests = max(requests - minutes * (limits.rpm or 0), 0.0)
-    if tokens:
-        tokens = max(tokens - minutes * (limits.tpm or 0), 0.0)
+    requests = max(requests - minutes * (limits.rpm or 0), 0.0)
+    tokens = max(tokens - minutes * (limits.tpm or 0), 0.0)
     day = int(now // DAY)
     if day > of_day:
         today = 0
@@ -133,24 +146,28 @@ def estimate(body_bytes: int, reply: int) -> int:
 class Admission:
     """An open request of an account. `reserved`: the most tokens that it can cost."""
 
-    __slots__ = ("_account", "_ended", "_minute", "reserved")
+    __slots__ = ("_account", "_minute", "reserved")
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._ended = False
         self._minute = self.reserved = 0
 
     def reserve(self, body_bytes: int, reply: int, now: float) -> None:
         """Reserve the tokens that the request, or one more reply to it, may use. Raises KeyLimited."""
-        most, minute = self._account.reserve(body_bytes, reply, now)
+        account, most = self._account, body_bytes + reply  # a token has at least one byte
+        if account.limits is not UNLIMITED:
+            account.check_budgets(now)
+            if (tpm := account.limits.tpm) is not None:
+                minute = min(estimate(body_bytes, reply), tpm)
+                used = account.of_minute("tpm", account.meter.tokens + minute, tpm)
+                account.meter = account.meter._replace(tokens=used)
+                self._minute += minute
+        account.reserved += most
         self.reserved += most
-        self._minute += minute
 
     def end(self, used: int, now: float) -> None:
-        """Close the request: free its slot, and settle what it has used instead of what it reserved. Idempotent."""
-        if self._ended:
-            return
-        self._ended, account = True, self._account
+        """Close the request: free its slot, and settle what it has used instead of what it reserved. Once only."""
+        account = self._account
         account.in_flight -= 1
         account.reserved -= self.reserved
         account.settle(self._minute, used, now)
@@ -160,24 +177,20 @@ class Accounts:
     """The accounts of all keys, by name."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Account] = {}
+        self.known: dict[str, Account] = {}
         self._anonymous = Account(ANONYMOUS)
 
     def of(self, name: str | None) -> Account:
         """The account of a key; an unlimited one if no keys are configured."""
-        return self._known.get(name or "", self._anonymous)
+        return self.known.get(name or "", self._anonymous)
 
     def take(self, keys: Iterable[KnownKey], stored: Mapping[str, Meter]) -> None:
         """Replace the keys. Known keys keep their open requests and usage; new ones start with the stored usage."""
         known: dict[str, Account] = {}
         for key in keys:
-            account = self._known.get(key.name)
+            account = self.known.get(key.name)
             if account is None or account.created != key.created:
                 account = Account(key.name, meter=stored.get(key.name), created=key.created)
             account.limits = UNLIMITED if key.limits == UNLIMITED else key.limits
             known[key.name] = account
-        self._known = known
-
-    def changed(self) -> list[Account]:
-        """The accounts of stored keys that have changed since they were last written."""
-        return [one for one in self._known.values() if one.changed and one.created]
+        self.known = known

@@ -18,9 +18,6 @@ MAX_KEYS = 256
 """Of callers, and of operators: a key is compared with each of them, and names become labels of metrics."""
 
 
-_TOKEN_FILE = "admin.token"
-
-
 class KeyRing:
     """The keys of one listener, and whose they are.
 
@@ -31,9 +28,8 @@ class KeyRing:
     def __init__(
         self, keys: Iterable[str] = (), digests: Mapping[bytes, str] | None = None, closed: bool = False
     ) -> None:
-        self._holders = {digest(key): f"key-{number}" for number, key in enumerate(keys, 1)} | dict(
-            digests or {}
-        )
+        named = {digest(key): f"key-{number}" for number, key in enumerate(keys, 1)}
+        self._holders = {**named, **(digests or {})}
         self._closed = closed
         self._mac_key = secrets.token_bytes(32)
         self._seen: dict[bytes, str] = {}  # MACs of keys that were right, and their names
@@ -53,32 +49,28 @@ class KeyRing:
         keys = [key for key in given if key]
         if not keys:
             raise Unauthorized("send Authorization: Bearer KEY", "missing_api_key")
-        if (name := self._seen.get(self._mac(keys[0]))) is not None:
+        macs = [hashlib.blake2b(_bytes(key), key=self._mac_key, digest_size=16).digest() for key in keys]
+        if (name := self._seen.get(macs[0])) is not None:
             return name
-        digests = [digest(key) for key in keys]
-        holders = self._holders.items()
-        matches = [name for one in digests for known, name in holders if hmac.compare_digest(one, known)]
-        if not matches:  # every key was compared, whichever matched
+        found = None
+        for key, mac in zip(keys, macs, strict=True):
+            one = digest(key)
+            for known, name in self._holders.items():  # every key is compared, whichever matches
+                if hmac.compare_digest(one, known):
+                    self._seen[mac] = name
+                    found = found or name
+        if found is None:
             raise Unauthorized("this key is not known here")
-        for key, one in zip(keys, digests, strict=True):
-            if one in self._holders:
-                self._seen[self._mac(key)] = self._holders[one]
-        return matches[0]
+        return found
 
-    def _mac(self, key: str) -> bytes:
-        return hashlib.blake2b(
-            key.encode("utf-8", "surrogatepass"), key=self._mac_key, digest_size=16
-        ).digest()
+
+def _bytes(key: str) -> bytes:
+    return key.encode("utf-8", "surrogatepass")
 
 
 def digest(key: str) -> bytes:
     """What is kept of a key: its SHA-256. Made keys hold 256 random bits, so that no salt is needed."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
-
-
-def new_key(kind: str) -> str:
-    """A secret of 256 bits; `kind` (sk for callers, op for operators) lets a secret scanner recognize it."""
-    return f"{kind}-manners-{secrets.token_urlsafe(32)}"
+    return hashlib.sha256(_bytes(key)).digest()
 
 
 def admin_token(configured: str | None, state_dir: Path) -> tuple[str, Path | None]:
@@ -86,7 +78,7 @@ def admin_token(configured: str | None, state_dir: Path) -> tuple[str, Path | No
 
     Made at first start, with mode 600 from its first byte on, and kept.
     """
-    path = state_dir / _TOKEN_FILE
+    path = state_dir / "admin.token"
     if (known := read_admin_token(configured, state_dir)) is not None:
         return known, None if configured else path
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -99,7 +91,5 @@ def admin_token(configured: str | None, state_dir: Path) -> tuple[str, Path | No
 
 def read_admin_token(configured: str | None, state_dir: Path) -> str | None:
     """The operators' token, for a client of them; None where no gateway has made one. Raises OSError."""
-    path = state_dir / _TOKEN_FILE
-    if configured:
-        return configured
-    return read_secret(path).strip() if path.exists() else None
+    path = state_dir / "admin.token"
+    return configured or (read_secret(path).strip() if path.exists() else None)

@@ -17,22 +17,13 @@ class Role(IntEnum):
     PROMOTE = 2
     ADMINISTER = 3
 
-    @classmethod
-    def named(cls, name: str) -> "Role":
-        """Raises KeyError."""
-        return cls[name.upper()]
-
     def __str__(self) -> str:
         return self.name.lower()
 
 
 ROLE_NAMES: Final = tuple(str(role) for role in Role)
 
-_PROMOTES: Final = frozenset(
-    {
-        "/admin/reports", "/admin/promote", "/admin/rollback", "/admin/operations/{id}/cancel",
-    }
-)  # fmt: skip
+_PROMOTES: Final = {"/admin/reports", "/admin/promote", "/admin/rollback", "/admin/operations/{id}/cancel"}
 """Path templates. Any other change needs `administer`: a route that was forgotten is closed."""
 OPEN_ROUTES: Final = frozenset(
     {"/metrics", "/healthz", "/admin/ui", "/admin/ui/console.css", "/admin/ui/console.js", "/admin/runbook"}

@@ -5,21 +5,21 @@ gateway that is killed loses the usage of that time at most.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from datetime import datetime
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from app.access import records
-from app.access.accounts import Accounts
-from app.access.clock import unix_now
+from app.access.accounts import DAY, Accounts, unix_now
 from app.access.keys import KeyRing, digest, read_admin_token
-from app.access.records import ADMIN, AccessRecords
+from app.access.records import ADMIN, Kind
 from app.access.roles import Role
 from app.config.config import Config
 from app.errors.tree import StateUnavailable, Unauthorized
+from app.registry.reader import RegistryReader
 from app.registry.registry import Registry
-from app.registry.values import KnownKey, Meter
+from app.registry.values import KnownKey, KnownOperator, Meter
 from deploy.core.tasks import supervise
 
 FLUSH_SECONDS = 2.0
@@ -28,46 +28,41 @@ T = TypeVar("T")
 
 
 class RegistryRunner(Protocol):
-    """Runs work on the registry, on its own thread. Raises NotStarted, StateUnavailable."""
+    """Runs work on the registry, one after another on its own thread; results come in that order. Raises NotStarted, StateUnavailable."""
 
     def __call__(self, work: Callable[[Registry], T]) -> Awaitable[T]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Rings:
-    """The keys of both listeners, and the operators' roles by name."""
+class AccessRecords(NamedTuple):
+    """All that the registry holds of keys and operators, the revoked ones too."""
 
-    public: KeyRing
-    admin: KeyRing
-    roles: dict[str, Role]
+    keys: tuple[KnownKey, ...] = ()
+    usages: Mapping[str, Meter] = {}
+    operators: tuple[KnownOperator, ...] = ()
+
+
+def read(reader: RegistryReader) -> AccessRecords:
+    """Everything, at one time. Raises StorageFailed."""
+    return AccessRecords(reader.api_keys(), reader.usages(), reader.operators())
 
 
 class AccessService:
-    """Keys, operators and accounts of one gateway."""
+    """Keys, operators and accounts of one gateway.
 
-    def __init__(
-        self,
-        config: Config,
-        admin_token: str,
-        do: RegistryRunner,
-        clock: Callable[[], float] = unix_now,
-    ) -> None:
-        self._config = config
-        self._admin_token = admin_token
+    `callers` and `operators` hold the keys of the two listeners, `roles` the operators' roles by name.
+    """
+
+    def __init__(self, config: Config, admin_token: str, do: RegistryRunner) -> None:
         self._do = do
-        self._clock = clock
-        self._records = AccessRecords()
-        self._changed: Callable[[Config, Rings], None] = lambda config, rings: None
+        self._changed: Callable[[Config], None] = lambda config: None
         self._flusher: asyncio.Task[None] | None = None
         self.accounts = Accounts()
-        self.rings = self._apply()
+        self.take(config, admin_token, AccessRecords())
 
-    def on_change(self, changed: Callable[[Config, Rings], None]) -> None:
+    def on_change(self, changed: Callable[[Config], None]) -> None:
         """Register a callback, which is called now and after each change of the configuration or the keys."""
         self._changed = changed
-        changed(self._config, self.rings)
-
-    # ------------------------------------------------------------------------------- start and end
+        changed(self._config)
 
     async def start(self) -> None:
         """Read the registry, and start to write usage to it. Raises NotStarted, StateUnavailable."""
@@ -84,86 +79,59 @@ class AccessService:
 
     async def refresh(self) -> None:
         """Read keys and operators again."""
-        self.take(self._config, self._admin_token, await self.read())
-
-    async def read(self) -> AccessRecords:
-        """The registry's records with the usage that is not written yet. Raises NotStarted, StateUnavailable."""
-        return await self._do(records.read)
+        self.take(self._config, self._admin_token, await self._do(read))
 
     def token_for(self, config: Config) -> str:
         """The admin's token by this configuration; the present one if its file is missing. Reads a file."""
         return read_admin_token(config.secrets.admin_token, config.state_dir) or self._admin_token
 
     def take(self, config: Config, admin_token: str, found: AccessRecords) -> None:
-        """Replace keys, operators and the admin's token in one step. Records older than the known ones are ignored."""
-        self._config, self._admin_token = config, admin_token
-        if found.seq >= self._records.seq:
-            self._records = found
-        self.rings = self._apply()
-        self._changed(config, self.rings)
-
-    def _apply(self) -> Rings:
-        found, configured = self._records, self._config.secrets.api_keys
+        """Replace keys, operators and the admin's token in one step."""
+        self._config, self._admin_token, self._records = config, admin_token, found
+        now, self._old_secret_ends, digests = unix_now(), inf, dict[bytes, str]()
         active = [key for key in found.keys if key.revoked is None]
-        self.accounts.take((*self._configured(), *active), found.usages)
-        now = self._clock()
-        secrets = {key.name: records.secrets_of(key, now) for key in active}
-        self._old_secret_ends = min((end for ends in secrets.values() for end in ends.values()), default=inf)
+        for key in active:
+            digests[bytes.fromhex(key.digest)] = key.name
+            if key.old_digest and key.old_until:
+                end = datetime.fromisoformat(key.old_until).timestamp()
+                if end > now:
+                    digests[bytes.fromhex(key.old_digest)] = key.name
+                    self._old_secret_ends = min(self._old_secret_ends, end)
+        configured = config.secrets.api_keys
+        # As the ring names them.
+        self._configured = [
+            KnownKey(name=f"key-{number}", digest="", created="") for number in range(1, len(configured) + 1)
+        ]
+        self.accounts.take((*self._configured, *active), found.usages)
         operators = [one for one in found.operators if one.revoked is None]
-        return Rings(
-            public=KeyRing(
-                configured,
-                {secret: name for name, ends in secrets.items() for secret in ends},
-                closed=bool(found.keys) or not self._config.listen.is_loopback,
-            ),
-            admin=KeyRing(
-                (),
-                {bytes.fromhex(one.digest): one.name for one in operators}
-                | {digest(self._admin_token): ADMIN},
-            ),
-            roles={one.name: Role.named(one.role) for one in operators} | {ADMIN: Role.ADMINISTER},
-        )
+        tokens = {bytes.fromhex(one.digest): one.name for one in operators} | {digest(admin_token): ADMIN}
+        closed = bool(found.keys) or not config.listen.is_loopback
+        self.callers, self.operators = KeyRing(configured, digests, closed), KeyRing((), tokens)
+        self.roles = {one.name: Role[one.role.upper()] for one in operators} | {ADMIN: Role.ADMINISTER}
+        self._changed(config)
 
     def check(self, authorization: str) -> str | None:
         """The operator whose token this header has now. Raises Unauthorized: none any more."""
-        return self.rings.admin.check(authorization)
+        return self.operators.check(authorization)
 
     def role(self, operator: str) -> Role:
         """The operator's role. Raises Unauthorized: revoked since the request came."""
-        try:
-            return self.rings.roles[operator]
-        except KeyError:
-            raise Unauthorized("this key is not known here") from None
+        if (role := self.roles.get(operator)) is None:
+            raise Unauthorized("this key is not known here")
+        return role
 
-    # ------------------------------------------------------------------------------------- changes
-
-    async def change(
-        self, kind: records.Kind, name: str, change: Callable[[Registry], str | None]
-    ) -> dict[str, Any]:
-        """Change a key or operator by a function of `records`, even if the operator's client disconnects meanwhile.
-
-        Its view, with its new secret, if it has one, under "key" or "token". Raises StateUnavailable: the registry is older than
-        what is known, and would be ignored.
+    async def change(self, kind: Kind, name: str, change: Callable[[Registry], str | None]) -> dict[str, Any]:
+        """Change a key or operator by a function of `records`; its view, with its new secret, if it has one,
+        under "key" or "token".
         """
-        known = self._records.seq
-
-        def changed(registry: Registry) -> tuple[str | None, AccessRecords]:
-            if registry.head().seq < known:
-                raise StateUnavailable(
-                    "the state folder's database was put back to an older one: restart the gateway"
-                )
-            return change(registry), records.read(registry)
-
-        secret, found = await self._do(changed)
+        secret, found = await self._do(lambda registry: (change(registry), read(registry)))
         self.take(self._config, self._admin_token, found)
         view = next(one for one in self.listed(kind) if one["name"] == name)
         return {**view, "key" if kind == "key" else "token": secret} if secret else view
 
-    # --------------------------------------------------------------------------------------- usage
-
     async def flush(self) -> None:
         """Write the usage since the last time. What cannot be written is retried the next time."""
-        changed = self.accounts.changed()
+        changed = [one for one in self.accounts.known.values() if one.changed and one.created]
         if not changed:
             return
         meters = {account.name: account.meter for account in changed}
@@ -178,25 +146,32 @@ class AccessService:
     async def _flush_for_ever(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
-            if self._clock() >= self._old_secret_ends:
+            if unix_now() >= self._old_secret_ends:
                 self.take(self._config, self._admin_token, self._records)
             await self.flush()
 
-    # --------------------------------------------------------------------------------------- views
-
-    def listed(self, kind: records.Kind) -> list[dict[str, Any]]:
-        """All keys, of the configuration, then those of the state folder; or all operators."""
-        if kind == "operator":
-            return records.operator_views(self._records.operators)
-        return [self._view(key) for key in (*self._configured(), *self._records.keys)]
+    def listed(self, kind: Kind) -> list[dict[str, Any]]:
+        """All keys, of the configuration, then those of the state folder; or all operators as they see each other."""
+        if kind == "key":
+            return [self._view(key) for key in (*self._configured, *self._records.keys)]
+        names = ("name", "role", "created", "revoked")
+        admin = {"name": ADMIN, "role": str(Role.ADMINISTER), "created": None, "revoked": None}
+        return [admin, *({name: getattr(one, name) for name in names} for one in self._records.operators)]
 
     def _view(self, key: KnownKey) -> dict[str, Any]:
-        account = self.accounts.of(key.name)
-        if key.revoked or account.name != key.name:
-            return records.key_view(key, self._records.usages.get(key.name, Meter()), 0, self._clock())
-        return records.key_view(key, account.meter, account.in_flight, self._clock())
-
-    def _configured(self) -> list[KnownKey]:
-        """The keys of the configuration, as its ring names them."""
-        count = len(self._config.secrets.api_keys)
-        return [KnownKey(name=f"key-{number}", digest="", created="") for number in range(1, count + 1)]
+        """A key as operators see it; never its secret or its digest. One of the configuration is not metered over a restart."""
+        account = self.accounts.known.get(key.name) if key.revoked is None else None
+        meter = account.meter if account else self._records.usages.get(key.name, Meter())
+        used: dict[str, int | None] = {"today": None, "total": None}
+        if key.created:
+            today = meter.today if meter.day >= int(unix_now() // DAY) else 0
+            used = {"today": today, "total": meter.total}
+        return {
+            "name": key.name,
+            "source": "state" if key.created else "configuration",
+            "limits": asdict(key.limits),
+            "used": {**used, "in_flight": account.in_flight if account else 0},
+            "created": key.created or None,
+            "revoked": key.revoked,
+            "old_secret_until": key.old_until,
+        }

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from app.access.service import AccessService
+from app.access.service import AccessService, read
 from app.admin.routes import actor
 from app.config.changes import Key, changed_keys, restart_keys, shown
 from app.config.config import Config, ConfigError
@@ -77,7 +77,6 @@ class Reloader:
                 "restart_required",
             )
         await self._promotions.prepare(config)
-        found = await self._access.read()
         entry = AuditEntry(
             at=now(),
             actor=actor,
@@ -85,7 +84,8 @@ class Reloader:
             subject="gateway",
             detail={"changed": shown(keys)},
         )
-        await self._promotions.do(lambda registry: registry.note(entry))
+        # Read behind the note, in one piece of work: a change that comes after it is taken after it.
+        _, found = await self._promotions.do(lambda registry: (registry.note(entry), read(registry)))
         # Nothing waits and nothing fails from here on.
         for take in self._takers:
             take(config)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from app.access.accounts import ANONYMOUS, MOST, Account, Admission, estimate
-from app.access.clock import unix_now
+from app.access.accounts import ANONYMOUS, MOST, Account, Admission, estimate, unix_now
 from app.api.embeddings import Embeddings
 from app.api.engine_request import (
     AskedEngine,

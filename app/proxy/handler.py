@@ -17,8 +17,7 @@ from weakref import proxy
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.access.accounts import Accounts
-from app.access.clock import unix_now
+from app.access.accounts import Accounts, unix_now
 from app.api.embeddings import Embeddings
 from app.api.surface import Surface
 from app.config.config import Config

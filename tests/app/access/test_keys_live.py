@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from app.access import records
-from app.access.keys import MAX_KEYS, new_key
+from app.access.keys import MAX_KEYS
 from app.access.service import AccessService
 from app.errors.tree import StateUnavailable
 from app.registry.reader import RegistryReader
@@ -252,11 +252,11 @@ async def test_no_secret_is_kept_or_shown(tmp_path: Path) -> None:
     assert not any(secret.encode() in each for each in seen for secret in (key, token))
 
 
-@pytest.mark.parametrize("kind", ["sk", "op"])
-async def test_a_made_secret_holds_256_random_bits(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "begin"), [("key", "sk"), ("operator", "op")])
+async def test_a_made_secret_holds_256_random_bits(kind: records.Kind, begin: str) -> None:
     """Fewer would need a salt, and a slow digest."""
-    made = [new_key(kind) for _ in range(9)]
-    secrets = {base64.urlsafe_b64decode(each.removeprefix(f"{kind}-manners-") + "=") for each in made}
+    made = [records.new_key(kind) for _ in range(9)]
+    secrets = {base64.urlsafe_b64decode(each.removeprefix(f"{begin}-manners-") + "=") for each in made}
     assert len(secrets) == 9 and {len(secret) for secret in secrets} == {32}
 
 
@@ -347,15 +347,23 @@ async def test_a_listener_for_others_is_closed_without_keys(tmp_path: Path) -> N
 
     far = config("http://127.0.0.1:9", tmp_path, gateway={"listen": "0.0.0.0:0"})
     near = config("http://127.0.0.1:9", tmp_path)
-    assert AccessService(far, TOKEN, nothing).rings.public
-    assert not AccessService(near, TOKEN, nothing).rings.public
+    assert AccessService(far, TOKEN, nothing).callers
+    assert not AccessService(near, TOKEN, nothing).callers
 
 
-async def test_records_that_were_read_earlier_do_not_undo_a_change(home: GatewayFixture) -> None:
-    """A reload that read the registry before a key was added, and takes what it read after."""
-    access = home.gateway.access
-    stale = await access.read()
-    key = await add(home, "attic")
-    access.take(home.gateway.reloader.config, TOKEN, stale)
-    assert (await home.ask(headers=key)).status == 200
-    await home.booked()
+async def test_a_reload_does_not_undo_a_change_that_comes_meanwhile(
+    home: GatewayFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes what it reads of the registry in its last piece of work there, whatever comes before that."""
+    promotions, keys = home.gateway.promotions, list[dict[str, str]]()
+    do = promotions.do
+
+    async def meanwhile(work: Any) -> Any:
+        keys.append(await add(home, f"attic{len(keys)}"))
+        return await do(work)
+
+    monkeypatch.setattr(promotions, "do", meanwhile)
+    assert (await operate(home, "POST", "/admin/reload")).status == 200
+    for key in keys:
+        assert (await home.ask(headers=key)).status == 200
+        await home.booked()

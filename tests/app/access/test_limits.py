@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from app.access.accounts import ANONYMOUS, MINUTE, Account, Accounts, Admission
-from app.access.clock import DAY, SteadyClock
+from app.access.accounts import ANONYMOUS, DAY, MINUTE, Account, Accounts, Admission, SteadyClock
 from app.errors.tree import KeyLimited
 from app.registry.values import KeyLimits, KnownKey, Meter
 
