@@ -211,8 +211,7 @@ def _watched_memory(metrics: Metrics) -> Guard:
     """The guard of the host's memory, and what it reads in the metrics; 0 where it cannot be read."""
     guard = Guard()
     now = guard.memory()
-    metrics.read(
-        "manners_host_memory_available_bytes", lambda: seen.available if (seen := guard.memory()) else 0.0
-    )
+    available = metrics.child("manners_host_memory_available_bytes")
+    available.set_function(lambda: seen.available if (seen := guard.memory()) else 0.0)
     metrics.gauge("manners_host_memory_floor_bytes", now.floor if now else 0.0)
     return guard

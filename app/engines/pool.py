@@ -116,7 +116,8 @@ class EnginePool:
             backend = self._backends[spec.name] = Backend(spec, timeouts.connect, self._context, model)
             self._describe(spec)
             backend.show_conduct()
-            self._metrics.read("manners_engine_in_flight", lambda: backend.upstream.open, spec.name)
+            in_flight = self._metrics.child("manners_engine_in_flight", spec.name)
+            in_flight.set_function(lambda: backend.upstream.open)
             self._metrics.gauge("manners_replica_refused", 0, spec.name)
         return backend
 

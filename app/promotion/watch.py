@@ -120,7 +120,7 @@ class _Watch:
         """No counts, and the limits by the incumbent's replies meanwhile, or by its latest if there are too few."""
         beside = self._window.after(*self._incumbent, self._beside)
         enough = len(beside) >= self._limits.least
-        return bake.begin(self._limits, beside if enough else self._window.recent(*self._incumbent))
+        return bake.begin(self._limits, beside if enough else self._window.after(*self._incumbent))
 
     async def _more(self, seconds: float) -> None:
         """Wait for another reply, at most so long; for all of that time while a limit is broken already."""

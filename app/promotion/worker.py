@@ -283,7 +283,7 @@ class PromotionWorker:
         running.state = state
         if before != state.phase:
             spent = time.monotonic() - running.entered
-            self._metrics.observe("manners_promotion_phase_seconds", spent, before)
+            self._metrics.child("manners_promotion_phase_seconds", before).observe(spent)
             running.entered = time.monotonic()
         if state.is_done:
             self._metrics.count("manners_promotions_total", state.phase)

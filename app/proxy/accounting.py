@@ -113,26 +113,29 @@ class RequestAccounting:
             self._metrics.count("manners_thinking_cut_total", model, engine, context.cut)
         counts = Counts.of(context.usage)
         tokens = counts.made
-        self._metrics.tokens(model, context.account.name, counts.given, counts.made, counts.cached)
-        if context.error is None and context.ended is not None:
-            self._metrics.latency(
-                model,
-                engine,
-                clocks,
-                streamed=context.stream,
-                end=context.ended,
-                tokens=tokens if context.clocked_tokens is None else context.clocked_tokens,
-                overhead=context.overhead,
-            )
-        marks = {
-            "first_token": clocks.first_token,
-            "first_content": clocks.first_content,
-            "first_sentence": clocks.first_sentence,
-            "seconds": context.ended,
-        }
-        times = {name: None if at is None else int((at - begun) * 1e6) / 1e6 for name, at in marks.items()}
+        self._metrics.tokens(
+            model, context.account.name, prompt=counts.given, completion=tokens, cached=counts.cached
+        )
+        marks = clocks.first_token, clocks.first_content, clocks.first_sentence, context.ended
+        token, content, sentence, seconds = [None if at is None else at - begun for at in marks]
+        if context.error is None and seconds is not None:
+            clocked = tokens if context.clocked_tokens is None else context.clocked_tokens
+            times = {
+                "gen_ai_server_time_to_first_token_seconds": token,
+                "gen_ai_server_time_per_output_token_seconds": clocks.time_per_output_token(clocked),
+                "gen_ai_server_request_duration_seconds": seconds,
+                "manners_gateway_overhead_seconds": context.overhead,
+            }
+            if context.stream:  # else the caller gets all of it at its end
+                times["manners_stream_max_gap_seconds"] = clocks.max_gap
+                times["manners_time_to_first_content_seconds"] = content
+                times["manners_time_to_first_sentence_seconds"] = sentence
+            self._metrics.times(model, engine, times)
         return {
-            **times,
+            "first_token": _rounded(token),
+            "first_content": _rounded(content),
+            "first_sentence": _rounded(sentence),
+            "seconds": _rounded(seconds),
             "prompt_tokens": counts.given,
             "completion_tokens": tokens,
             "cached_tokens": counts.cached,
@@ -168,3 +171,8 @@ def outcome_of(error: BaseException | None) -> str:
     if isinstance(error, Busy | Draining):
         return "busy"
     return "upstream_error" if isinstance(error, UpstreamError) else "error"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """To whole microseconds."""
+    return None if seconds is None else int(seconds * 1e6) / 1e6

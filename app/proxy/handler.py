@@ -105,7 +105,7 @@ class ProxyHandler:
             waited = self._metrics.child("manners_queue_wait_seconds", name).observe
             queue = self._queues[name] = AdmissionQueue(model.concurrency, model.queue, waited=waited)
             for gauge, attribute in QUEUE_GAUGES.items():
-                self._metrics.read(gauge, partial(getattr, queue, attribute), name)
+                self._metrics.child(gauge, name).set_function(partial(getattr, queue, attribute))
 
     def cut_off(self) -> None:
         """End what is still running, and tell each caller why."""

@@ -84,7 +84,7 @@ def redacted(chat: FinishedChat, own: Iterable[Any] = ()) -> ShadowRecord:
     request: dict[str, Any] = {"messages": [redactor.message(m) for m in chat.body["messages"]]}
     for name in _SHAPES:
         if chat.body.get(name) is not None:
-            request |= redactor.schema({name: chat.body[name]})
+            request |= redactor.value({name: chat.body[name]}, numbers_go=True)
     calls = tuple(RecordedCall(redactor.text(name), redactor.arguments(text)) for name, text in chat.calls)
     return ShadowRecord(
         id=chat.id,

@@ -69,7 +69,7 @@ PIPE_BYTES = 1 << 20
 class _Writer:
     """Writes lines. It never raises or waits: if the disk is full, or the reader of a pipe is gone or late, lines are lost.
 
-    As soon as it can write again, it says how many were.
+    As soon as it can write again, it says how many were. Meanwhile it holds the rest of one line.
     """
 
     def __init__(self, stream: BinaryIO, output: LogOutput) -> None:
@@ -77,7 +77,7 @@ class _Writer:
         self._output = output
         self._lock = threading.Lock()
         self._lost = 0
-        self._rest = b""  # of a line that was written in part
+        self._rest = b""
         self._room: Callable[[int], Any] = lambda _: True  # whether the stream takes PIPE_BUF bytes at once
         with contextlib.suppress(OSError, ValueError):  # only a file can block
             poll = select.poll()
@@ -90,39 +90,28 @@ class _Writer:
         """Write a line, if that is possible at once."""
         with self._lock:
             if self._rest:
-                self._rest = self._put(self._rest)
-            if self._lost and self._begin(self._lost_line()):
-                self._lost = 0
-            if self._lost or not self._begin(line + b"\n"):
+                self._put(b"")
+            if self._rest:
                 self._lost += 1
+                return
+            if self._lost:
+                event = {"event": "log_lines_lost", "count": self._lost}
+                with contextlib.suppress(structlog.DropEvent):
+                    self._put(self._output.line(None, "warning", event) + b"\n")
+                self._lost = 0
+            self._put(line + b"\n")
 
     debug = info = warning = error = msg
 
-    def _begin(self, data: bytes) -> bool:
-        """Write some of a line at least; what is left of it is written first next time."""
-        if self._rest:
-            return False
-        rest = self._put(data)
-        if rest and rest == data:
-            return False
-        self._rest = rest
-        return True
-
-    def _lost_line(self) -> bytes:
-        try:
-            event = {"event": "log_lines_lost", "count": self._lost}
-            return self._output.line(None, "warning", event) + b"\n"
-        except structlog.DropEvent:
-            return b""
-
-    def _put(self, data: bytes) -> bytes:
-        """Write as much as goes at once; the rest."""
+    def _put(self, data: bytes) -> None:
+        """Write as much as goes at once; the rest waits."""
+        data = self._rest + data
         try:  # no `suppress`: it runs in every request
             while data and self._room(0) and (written := self._stream.write(data[: select.PIPE_BUF])):
                 data = data[written:]
         except (OSError, ValueError):
-            return data
-        return data
+            pass
+        self._rest = data
 
 
 def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -> Logger:
@@ -137,7 +126,9 @@ def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -
         cache_logger_on_first_use=False,
     )
     for name in ("uvicorn", "uvicorn.error", "asyncio", "opentelemetry", "urllib3"):
-        _quiet(logging.getLogger(name))
+        library = logging.getLogger(name)
+        library.handlers, library.propagate = [_ToStructlog(logging.WARNING)], False
+        library.setLevel(logging.WARNING)
     logger: Logger = structlog.get_logger().bind()  # the lazy proxy would bind again for every line
     return logger
 
@@ -166,9 +157,3 @@ def where(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
     return {"error": type(error).__name__, "where": places}
-
-
-def _quiet(logger: logging.Logger) -> None:
-    logger.handlers = [_ToStructlog()]
-    logger.setLevel(logging.WARNING)
-    logger.propagate = False

@@ -6,7 +6,7 @@ where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresho
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from prometheus_client import (
@@ -19,7 +19,6 @@ from prometheus_client import (
 )
 
 from app.stream.conduct import CONDUCTS, Conduct
-from app.telemetry.clocks import Clocks
 
 VOICE_BUCKETS = (
     0.02, 0.04, 0.05, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.8,
@@ -42,82 +41,6 @@ PROBE = "_probe"
 MAX_KEY_LABELS = 1024
 """The most names of callers' keys that become labels; further ones share UNKNOWN."""
 
-COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
-    "manners_requests_total": ("Requests, by how they ended.", "model engine outcome"),
-    "manners_failovers_total": ("Requests moved from an engine to the next, by why.", "model engine reason"),
-    "manners_affinity_total": ("Requests of models with replicas: to where their conversation is cached (hit), elsewhere (moved), or of none known (new).", "model result"),
-    "manners_shift_requests_total": ("Requests while a promotion sends a share of the traffic to its candidate, by the side that got them.", "model side"),
-    "manners_thinking_stripped_total": ("Replies in which thoughts were kept from the caller, by how they were known.", "model engine kind"),
-    "manners_breach_total": ("Replies with bad manners that their requests did not force, by detector.", "model engine detector"),
-    "manners_bad_replies_total": ("The same by the name of the caller's key; _probe: the gateway's own questions.", "model engine detector key"),
-    "manners_thinking_cut_total": ("Thoughts that outgrew a limit, by which: tokens, or overrun (the engine broke its own).", "model engine reason"),
-    "manners_tool_calls_total": ("Tool calls, by who found them.", "model engine source"),
-    "manners_shadow_dropped_total": ("Chats that were to be recorded and were not, by why.", "reason"),
-    "manners_state_failures_total": ("Uses of the state folder that failed, by code.", "code"),
-    "manners_promotions_total": ("Promotions, by result.", "result"),
-    "manners_engine_faults_total": ("Failed requests, by whether a probe found the engine or the request itself to blame.", "engine cause"),
-    "manners_reloads_total": ("Reloads of configuration, keys and operators, by result.", "result"),
-    "manners_task_failures_total": ("Background tasks that failed, by name.", "task"),
-    "manners_unauthorized_total": ("Requests without a right key, by listener.", "listener"),
-    "manners_unreadable_total": ("Requests refused at the listener: late, too large, no HTTP, or not from this machine.", "listener code"),
-    "manners_tokens_total": ("Tokens by the engine's count, by the name of the caller's key: prompt, completion, or cached (of the prompt).", "model key kind"),
-    "manners_key_limited_total": ("Requests refused because their key had used up a limit or a budget, by code.", "key code"),
-}  # fmt: skip
-GAUGES: Final[Mapping[str, tuple[str, str]]] = {
-    "manners_in_flight": ("Requests being served.", "model"),
-    "manners_queue_depth": ("Requests waiting.", "model"),
-    "manners_concurrency_limit": ("Requests that are served at once, as configured.", "model"),
-    "manners_queue_limit": ("Requests that may wait, as configured.", "model"),
-    "manners_active_engine": ("1 for each live engine of a model.", "model engine"),
-    "manners_shift_weight": ("Percent of a model's conversations that go to the candidate of a promotion; 0 while none is shifting.", "model"),
-    "manners_replica_refused": ("1 for an engine that gets no requests: it is not what its report is about, or not what the other replicas are.", "engine"),
-    "manners_engine_in_flight": ("Requests that are open at an engine.", "engine"),
-    "manners_engine_info": ("1; what an engine is.", "engine dialect driver artefact_digest image_digest"),
-    "manners_override_active": ("Active overrides of a refusal to promote.", "model"),
-    "manners_state_available": ("0 from a failed use of the state folder's registry to the next good one; from a failed write, to the next that is written.", ""),
-    "manners_engine_ready": ("1 while an engine streams.", "engine"),
-    "manners_engine_conduct": ("1 for whether an engine keeps thinking off when asked to: obeys, unknown or caught.", "engine state"),
-    "manners_engine_restarts": ("Restarts of an engine since it was started.", "engine"),
-    "manners_live_gated": ("1 if a model's live engine was promoted on a passing report; 0 if it serves ungated.", "model engine"),
-    "manners_report_expected": ("1 if there are reports about a model, or [gates] require is true: an engine without one is worth an alert.", "model"),
-    "manners_live_override_ended": ("1 if an override let a model's live engine in, and has expired or was withdrawn.", "model"),
-    "manners_build_info": ("1; what this gateway is.", "version python"),
-    "manners_host_memory_available_bytes": ("MemAvailable of the host.", ""),
-    "manners_host_memory_floor_bytes": ("What of it has to stay available.", ""),
-}  # fmt: skip
-HISTOGRAMS: Final[Mapping[str, tuple[str, str, tuple[float, ...]]]] = {
-    "gen_ai_server_time_to_first_token_seconds": ("From the request's last byte in to the first generated token, thought or not.", "model engine", VOICE_BUCKETS),
-    "manners_time_to_first_content_seconds": ("From the request's last byte in to the first text or tool call that the caller is shown.", "model engine", VOICE_BUCKETS),
-    "manners_time_to_first_sentence_seconds": ("From the request's last byte in to the first sentence that a voice can speak.", "model engine", VOICE_BUCKETS),
-    "gen_ai_server_time_per_output_token_seconds": ("Seconds per generated token after the first, by the engine's own token count.", "model engine", TOKEN_BUCKETS),
-    "gen_ai_server_request_duration_seconds": ("From the request's last byte in to the reply's last byte out.", "model engine", DURATION_BUCKETS),
-    "manners_gateway_overhead_seconds": ("The gateway's own share of the time to first content, without queue and engine.", "model engine", OVERHEAD_BUCKETS),
-    "manners_queue_wait_seconds": ("Time that a request waited for a place, until it had one or gave up; 0 for most.", "model", WAIT_BUCKETS),
-    "manners_stream_max_gap_seconds": ("The longest silence between two visible pieces of one reply.", "model engine", VOICE_BUCKETS),
-    "manners_promotion_phase_seconds": ("Time spent in a phase.", "phase", PHASE_BUCKETS),
-}  # fmt: skip
-"""By a metric's name: its help, its labels, and a histogram's buckets."""
-TOKEN_KINDS: Final = ("prompt", "completion", "cached")
-REPLY_TIMES: Final = (
-    "gen_ai_server_time_to_first_token_seconds",
-    "gen_ai_server_time_per_output_token_seconds",
-    "gen_ai_server_request_duration_seconds",
-    "manners_gateway_overhead_seconds",
-)
-STREAM_TIMES: Final = (
-    "manners_stream_max_gap_seconds",
-    "manners_time_to_first_content_seconds",
-    "manners_time_to_first_sentence_seconds",
-)
-"""The histograms of every reply, and those of streamed replies only."""
-ENGINE_GAUGES: Final = (
-    "manners_engine_ready",
-    "manners_engine_restarts",
-    "manners_engine_in_flight",
-    "manners_replica_refused",
-)
-"""The gauges of an engine that runs."""
-
 
 class _Histogram(Histogram):
     """The library's, with its bucket found by bisection: every request observes eight."""
@@ -125,6 +48,66 @@ class _Histogram(Histogram):
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         self._sum.inc(amount)
         self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
+
+
+METRICS: Final[tuple[tuple[Any, ...], ...]] = (
+    (Counter, "manners_requests_total", "Requests, by how they ended.", "model engine outcome"),
+    (Counter, "manners_failovers_total", "Requests moved from an engine to the next, by why.", "model engine reason"),
+    (Counter, "manners_affinity_total", "Requests of models with replicas: to where their conversation is cached (hit), elsewhere (moved), or of none known (new).", "model result"),
+    (Counter, "manners_shift_requests_total", "Requests while a promotion sends a share of the traffic to its candidate, by the side that got them.", "model side"),
+    (Counter, "manners_thinking_stripped_total", "Replies in which thoughts were kept from the caller, by how they were known.", "model engine kind"),
+    (Counter, "manners_breach_total", "Replies with bad manners that their requests did not force, by detector.", "model engine detector"),
+    (Counter, "manners_bad_replies_total", "The same by the name of the caller's key; _probe: the gateway's own questions.", "model engine detector key"),
+    (Counter, "manners_thinking_cut_total", "Thoughts that outgrew a limit, by which: tokens, or overrun (the engine broke its own).", "model engine reason"),
+    (Counter, "manners_tool_calls_total", "Tool calls, by who found them.", "model engine source"),
+    (Counter, "manners_shadow_dropped_total", "Chats that were to be recorded and were not, by why.", "reason"),
+    (Counter, "manners_state_failures_total", "Uses of the state folder that failed, by code.", "code"),
+    (Counter, "manners_promotions_total", "Promotions, by result.", "result"),
+    (Counter, "manners_engine_faults_total", "Failed requests, by whether a probe found the engine or the request itself to blame.", "engine cause"),
+    (Counter, "manners_reloads_total", "Reloads of configuration, keys and operators, by result.", "result"),
+    (Counter, "manners_task_failures_total", "Background tasks that failed, by name.", "task"),
+    (Counter, "manners_unauthorized_total", "Requests without a right key, by listener.", "listener"),
+    (Counter, "manners_unreadable_total", "Requests refused at the listener: late, too large, no HTTP, or not from this machine.", "listener code"),
+    (Counter, "manners_tokens_total", "Tokens by the engine's count, by the name of the caller's key: prompt, completion, or cached (of the prompt).", "model key kind"),
+    (Counter, "manners_key_limited_total", "Requests refused because their key had used up a limit or a budget, by code.", "key code"),
+    (Gauge, "manners_in_flight", "Requests being served.", "model"),
+    (Gauge, "manners_queue_depth", "Requests waiting.", "model"),
+    (Gauge, "manners_concurrency_limit", "Requests that are served at once, as configured.", "model"),
+    (Gauge, "manners_queue_limit", "Requests that may wait, as configured.", "model"),
+    (Gauge, "manners_active_engine", "1 for each live engine of a model.", "model engine"),
+    (Gauge, "manners_shift_weight", "Percent of a model's conversations that go to the candidate of a promotion; 0 while none is shifting.", "model"),
+    (Gauge, "manners_replica_refused", "1 for an engine that gets no requests: it is not what its report is about, or not what the other replicas are.", "engine"),
+    (Gauge, "manners_engine_in_flight", "Requests that are open at an engine.", "engine"),
+    (Gauge, "manners_engine_info", "1; what an engine is.", "engine dialect driver artefact_digest image_digest"),
+    (Gauge, "manners_override_active", "Active overrides of a refusal to promote.", "model"),
+    (Gauge, "manners_state_available", "0 from a failed use of the state folder's registry to the next good one; from a failed write, to the next that is written.", ""),
+    (Gauge, "manners_engine_ready", "1 while an engine streams.", "engine"),
+    (Gauge, "manners_engine_conduct", "1 for whether an engine keeps thinking off when asked to: obeys, unknown or caught.", "engine state"),
+    (Gauge, "manners_engine_restarts", "Restarts of an engine since it was started.", "engine"),
+    (Gauge, "manners_live_gated", "1 if a model's live engine was promoted on a passing report; 0 if it serves ungated.", "model engine"),
+    (Gauge, "manners_report_expected", "1 if there are reports about a model, or [gates] require is true: an engine without one is worth an alert.", "model"),
+    (Gauge, "manners_live_override_ended", "1 if an override let a model's live engine in, and has expired or was withdrawn.", "model"),
+    (Gauge, "manners_build_info", "1; what this gateway is.", "version python"),
+    (Gauge, "manners_host_memory_available_bytes", "MemAvailable of the host.", ""),
+    (Gauge, "manners_host_memory_floor_bytes", "What of it has to stay available.", ""),
+    (_Histogram, "gen_ai_server_time_to_first_token_seconds", "From the request's last byte in to the first generated token, thought or not.", "model engine", VOICE_BUCKETS),
+    (_Histogram, "manners_time_to_first_content_seconds", "From the request's last byte in to the first text or tool call that the caller is shown.", "model engine", VOICE_BUCKETS),
+    (_Histogram, "manners_time_to_first_sentence_seconds", "From the request's last byte in to the first sentence that a voice can speak.", "model engine", VOICE_BUCKETS),
+    (_Histogram, "gen_ai_server_time_per_output_token_seconds", "Seconds per generated token after the first, by the engine's own token count.", "model engine", TOKEN_BUCKETS),
+    (_Histogram, "gen_ai_server_request_duration_seconds", "From the request's last byte in to the reply's last byte out.", "model engine", DURATION_BUCKETS),
+    (_Histogram, "manners_gateway_overhead_seconds", "The gateway's own share of the time to first content, without queue and engine.", "model engine", OVERHEAD_BUCKETS),
+    (_Histogram, "manners_queue_wait_seconds", "Time that a request waited for a place, until it had one or gave up; 0 for most.", "model", WAIT_BUCKETS),
+    (_Histogram, "manners_stream_max_gap_seconds", "The longest silence between two visible pieces of one reply.", "model engine", VOICE_BUCKETS),
+    (_Histogram, "manners_promotion_phase_seconds", "Time spent in a phase.", "phase", PHASE_BUCKETS),
+)  # fmt: skip
+"""Each metric's kind, name, help and labels, and a histogram's buckets."""
+
+
+ENGINE_GAUGES: Final = (
+    "manners_engine_ready", "manners_engine_restarts", "manners_engine_in_flight", "manners_engine_conduct",
+    "manners_replica_refused",
+)  # fmt: skip
+"""The gauges of an engine that runs."""
 
 
 class Metrics:
@@ -135,16 +118,11 @@ class Metrics:
         registry = self.registry = CollectorRegistry()
         ProcessCollector(registry=registry)  # rules ask when the process began
         self._children: dict[tuple[str, ...], Any] = {}
-        self._token_counters: dict[tuple[str, str], list[Counter]] = {}
-        self._reply_times: dict[tuple[str, str, bool], Mapping[str, Histogram]] = {}
         self._keys: set[str] = set()  # names of keys that are labels
-        self._metrics: dict[str, Any] = {
-            name: kind(name, text, labels.split(), registry=registry)
-            for kind, table in ((Counter, COUNTERS), (Gauge, GAUGES))
-            for name, (text, labels) in table.items()
-        }
-        for name, (text, labels, buckets) in HISTOGRAMS.items():
-            self._metrics[name] = _Histogram(name, text, labels.split(), buckets=buckets, registry=registry)
+        self._metrics: dict[str, Any] = {}
+        for kind, name, text, labels, *buckets in METRICS:
+            more = {"buckets": buckets[0]} if buckets else {}
+            self._metrics[name] = kind(name, text, labels.split(), registry=registry, **more)
 
     def child(self, *series: str) -> Any:
         """A metric's child: its name, then its labels. Looked up once: prometheus_client locks and hashes."""
@@ -167,29 +145,16 @@ class Metrics:
         """Set a gauge."""
         self.child(name, *labels).set(value)
 
-    def read(self, name: str, value: Callable[[], float], *labels: str) -> None:
-        """Read a gauge from `value` at every scrape."""
-        self.child(name, *labels).set_function(value)
-
-    def observe(self, name: str, value: float, *labels: str) -> None:
-        """Add a value to a histogram."""
-        self.child(name, *labels).observe(value)
-
     def remove(self, *series: str) -> None:
         """Remove a series."""
         if self._children.pop(series, None) is not None:
             self._metrics[series[0]].remove(*series[1:])
 
-    def tokens(self, model: str, key: str, prompt: int, completion: int, cached: int) -> None:
-        """Count the tokens of one reply; `cached` is a part of `prompt`."""
-        known = model, self.key_label(key)
-        children = self._token_counters.get(known)
-        if children is None:
-            children = [self.child("manners_tokens_total", *known, kind) for kind in TOKEN_KINDS]
-            self._token_counters[known] = children
-        for child, count in zip(children, (prompt, completion, cached), strict=True):
-            if count:
-                child.inc(count)
+    def tokens(self, model: str, key: str, **counts: int) -> None:
+        """Count the tokens of one reply by kind; `cached` is a part of `prompt`."""
+        label = self.key_label(key)
+        for kind, count in counts.items():
+            self.child("manners_tokens_total", model, label, kind).inc(count)
 
     def key_label(self, key: str) -> str:
         """The label for the name of a caller's key."""
@@ -199,36 +164,11 @@ class Metrics:
             self._keys.add(key)
         return key
 
-    def latency(
-        self,
-        model: str,
-        engine: str,
-        clocks: Clocks,
-        *,
-        streamed: bool,
-        end: float,
-        tokens: int,
-        overhead: float,
-    ) -> None:
-        """Record the times of a complete reply; not of a cancelled or failed one.
-
-        A reply that is not streamed has a duration only: its caller gets all of it at its end.
-        """
-        start = clocks.start
-        times = self._times(model, engine, streamed)
-        if clocks.first_token is not None:
-            times["gen_ai_server_time_to_first_token_seconds"].observe(clocks.first_token - start)
-        per_token = clocks.time_per_output_token(tokens)
-        if per_token is not None:
-            times["gen_ai_server_time_per_output_token_seconds"].observe(per_token)
-        times["gen_ai_server_request_duration_seconds"].observe(end - start)
-        times["manners_gateway_overhead_seconds"].observe(overhead)
-        if streamed:
-            times["manners_stream_max_gap_seconds"].observe(clocks.max_gap)
-            if clocks.first_content is not None:
-                times["manners_time_to_first_content_seconds"].observe(clocks.first_content - start)
-            if clocks.first_sentence is not None:
-                times["manners_time_to_first_sentence_seconds"].observe(clocks.first_sentence - start)
+    def times(self, model: str, engine: str, times: Mapping[str, float | None]) -> None:
+        """Record the times of a complete reply, by their histograms; not of a cancelled or failed one."""
+        for name, seconds in times.items():
+            if seconds is not None:
+                self.child(name, model, engine).observe(seconds)
 
     def record_violations(
         self, model: str, engine: str, key: str, stripped: set[str], breaches: set[str], calls: list[str]
@@ -255,10 +195,9 @@ class Metrics:
 
     def put_down(self, name: str) -> None:
         """Remove the series of an engine that was stopped on purpose, so that no alert fires for it."""
-        for gauge in ENGINE_GAUGES:
-            self.remove(gauge, name)
-        for state in CONDUCTS:
-            self.remove("manners_engine_conduct", name, state)
+        for metric, *labels in list(self._children):
+            if metric.startswith(ENGINE_GAUGES) and labels[0] == name:
+                self.remove(metric, *labels)
 
     def live(self, model: str, gated: Mapping[str, bool]) -> None:
         """Set the engines that serve a model, and whether each was promoted on a passing report; of others, remove what says so."""
@@ -270,12 +209,3 @@ class Metrics:
         for engine, is_gated in gated.items():
             self.gauge("manners_active_engine", 1, model, engine)
             self.gauge("manners_live_gated", is_gated, model, engine)
-
-    def _times(self, model: str, engine: str, streamed: bool) -> Mapping[str, Histogram]:
-        """The histograms of a model's replies by an engine, looked up once."""
-        key = model, engine, streamed
-        times = self._reply_times.get(key)
-        if times is None:
-            names = REPLY_TIMES + STREAM_TIMES if streamed else REPLY_TIMES
-            times = self._reply_times[key] = {name: self.child(name, model, engine) for name in names}
-        return times

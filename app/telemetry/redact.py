@@ -12,15 +12,15 @@ with adjacent digits.
 Every pattern, the operator's too, is compiled by RE2 (https://github.com/google/re2/wiki/WhyRE2): a
 search takes time linear in the text, whatever the text is, and releases the interpreter's lock. What
 RE2 has no syntax for (lookaround) is checked on the match afterwards (`_Pattern.accepts`). The number of
-characters, of different secrets and of nested values is bounded as well (`Limits`).
+characters, of different secrets and of nested values is bounded as well.
 """
 
 import ipaddress
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
 
 import re2
 
@@ -36,40 +36,16 @@ def compiled(pattern: str) -> Any:
     return re2.compile(pattern, _OPTIONS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Bounds on one record; see `Redactor`."""
-
-    characters: int = 256 << 10
-    secrets: int = 64
-    depth: int = 32
-
-
 class TooManySecrets(Exception):
     """A conversation has more different secrets than the limit; nothing of it may be stored."""
 
 
-_Accepts = Callable[[str], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(NamedTuple):
     """Replaces each match of `regex` (or its group v, if it has one) for which `accepts` is true."""
 
     kind: str
     regex: Any
-    accepts: _Accepts
-    part: int  # the number of the group that is replaced
-
-
-def _pattern(kind: str, pattern: str, accepts: _Accepts = lambda _: True) -> _Pattern:
-    regex = compiled(pattern)
-    return _Pattern(kind, regex, accepts, _part(regex))
-
-
-def _part(regex: Any) -> int:
-    number: int = regex.groupindex.get("v", 0)
-    return number
+    accepts: Callable[[str], bool] = lambda _: True
 
 
 def _has_digit(text: str) -> bool:
@@ -114,47 +90,33 @@ _SECRET_NAMES: Final = (
 )
 
 
+_PATTERNS: Final[tuple[tuple[Any, ...], ...]] = (
+    ("DATA", rf"data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+){{0,4}},[^{_S}\"'<>)]*"),
+    ("URL", rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}/@]+{_AT}[^{_S}\"'<>]*"),
+    ("URL", rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}?#\"'<>]+[?#][^{_S}\"'<>]*(?:{_SECRET_NAMES}|key|sig|signature|auth|code)=[^{_S}\"'<>]*"),
+    ("KEY", r"-----BEGIN [A-Z ]{3,40}-----[^-]+(?:-----END [A-Z ]{3,40}-----)?"),
+    ("KEY", r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"),
+    ("KEY", rf"(?i)\bauthorization[\"']?[ \t]*[:=][ \t]*[\"']?(?P<v>(?:(?:basic|bearer|token)[ \t]+)?[^{_S}\"',]{{4,}})"),
+    ("KEY", r"(?i)\bbearer[ \t]+(?P<v>[\w.~+/=-]{6,})", _is_token),
+    ("KEY", r"\b(?:sk|pk|rk|hf|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs])[-_][\w-]{12,}"),
+    ("KEY", r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"),
+    ("KEY", rf"(?i)\b(?:{_SECRET_NAMES})[\"']?[ \t]*[:=][ \t]*[\"']?(?P<v>[^{_S}\"',;]{{3,}})"),
+    ("KEY", rf"(?i)\b(?:password|passcode|passphrase|pin(?: code)?) is[ \t]+[\"']?(?P<v>[^{_S}\"',;]{{3,}})"),
+    ("ID", r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
+    ("KEY", r"(?i)\b[0-9a-f]{32,}\b", _has_digit),
+    ("EMAIL", rf"(?:\"[^\"{_S}]{{1,64}}\"|[^{_S}@<>,;:\"()\[\]]{{1,64}})(?:{_AT}{_LABEL}(?:{_DOT}{_LABEL})*)+"),
+    ("EMAIL", rf"(?i)[{_W}.+-]{{1,64}}(?: dot [{_W}-]{{1,63}}){{0,3}} at [{_W}-]{{1,63}}(?: dot [{_W}-]{{1,63}})+"),
+    ("IP", rf"{_D}+(?:\.{_D}+){{3,}}", _is_ipv4),
+    ("IP", rf"[{_W}]*(?::[{_W}]*){{2,}}(?:\.{_D}{{1,3}}){{0,3}}", _is_ipv6),
+    ("NUMBER", rf"{_DATE}(?:[^{_D}]|$)|(?P<v>{_DIGITS})"),
+)  # fmt: skip
+"""What is replaced, in order: a part of something longer comes after it."""
+
+
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
-    """The patterns in order: a part of something longer comes after it. Compiled, they take some 40 MiB, so that
-    they are compiled on first use."""
-    return (
-        _pattern("DATA", rf"data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+){{0,4}},[^{_S}\"'<>)]*"),
-        _pattern("URL", rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}/@]+{_AT}[^{_S}\"'<>]*"),
-        _pattern(
-            "URL",
-            rf"(?i)[a-z][a-z0-9+.-]+://[^{_S}?#\"'<>]+[?#][^{_S}\"'<>]*"
-            rf"(?:{_SECRET_NAMES}|key|sig|signature|auth|code)=[^{_S}\"'<>]*",
-        ),
-        _pattern("KEY", r"-----BEGIN [A-Z ]{3,40}-----[^-]+(?:-----END [A-Z ]{3,40}-----)?"),
-        _pattern("KEY", r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"),
-        _pattern(
-            "KEY",
-            r"(?i)\bauthorization[\"']?[ \t]*[:=][ \t]*[\"']?"
-            rf"(?P<v>(?:(?:basic|bearer|token)[ \t]+)?[^{_S}\"',]{{4,}})",
-        ),
-        _pattern("KEY", r"(?i)\bbearer[ \t]+(?P<v>[\w.~+/=-]{6,})", _is_token),
-        _pattern("KEY", r"\b(?:sk|pk|rk|hf|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs])[-_][\w-]{12,}"),
-        _pattern("KEY", r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"),
-        _pattern("KEY", rf"(?i)\b(?:{_SECRET_NAMES})[\"']?[ \t]*[:=][ \t]*[\"']?(?P<v>[^{_S}\"',;]{{3,}})"),
-        _pattern(
-            "KEY",
-            rf"(?i)\b(?:password|passcode|passphrase|pin(?: code)?) is[ \t]+[\"']?(?P<v>[^{_S}\"',;]{{3,}})",
-        ),
-        _pattern("ID", r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
-        _pattern("KEY", r"(?i)\b[0-9a-f]{32,}\b", _has_digit),
-        _pattern(
-            "EMAIL",
-            rf"(?:\"[^\"{_S}]{{1,64}}\"|[^{_S}@<>,;:\"()\[\]]{{1,64}})(?:{_AT}{_LABEL}(?:{_DOT}{_LABEL})*)+",
-        ),
-        _pattern(
-            "EMAIL",
-            rf"(?i)[{_W}.+-]{{1,64}}(?: dot [{_W}-]{{1,63}}){{0,3}} at [{_W}-]{{1,63}}(?: dot [{_W}-]{{1,63}})+",
-        ),
-        _pattern("IP", rf"{_D}+(?:\.{_D}+){{3,}}", _is_ipv4),
-        _pattern("IP", rf"[{_W}]*(?::[{_W}]*){{2,}}(?:\.{_D}{{1,3}}){{0,3}}", _is_ipv6),
-        _pattern("NUMBER", rf"{_DATE}(?:[^{_D}]|$)|(?P<v>{_DIGITS})"),
-    )
+    """Compiled on first use: they take some 40 MiB."""
+    return tuple(_Pattern(kind, compiled(form), *accepts) for kind, form, *accepts in _PATTERNS)
 
 
 _SECRET_FIELD: Final = compiled(rf"(?i)(?:{_SECRET_NAMES}|passcode|pin|authorization)")
@@ -177,18 +139,17 @@ _ROLES: Final = ("role", "type")
 class Redactor:
     """The redactor of one conversation. `own` are RE2 patterns (`compiled`) that are applied first.
 
-    A text longer than `limits.characters` becomes `DROPPED` as a whole, because half a secret cannot be recognized,
-    and so does a value nested deeper than `limits.depth`; `dropped` counts both.
+    A text longer than `characters` (what is left of them) becomes `DROPPED` as a whole, because half a secret cannot be
+    recognized, and so does a value nested deeper than `depth`; `dropped` counts both. `secrets`: see TooManySecrets.
     """
 
-    def __init__(self, own: Iterable[Any] = (), limits: Limits = Limits()) -> None:
-        mine = (_Pattern("REDACTED", regex, lambda _: True, _part(regex)) for regex in own)
-        self._patterns = (*mine, *_patterns())
-        self._limits = limits
-        self._left = limits.characters
-        self._depth = 0
+    def __init__(
+        self, own: Iterable[Any] = (), *, characters: int = 256 << 10, secrets: int = 64, depth: int = 32
+    ) -> None:
+        self._patterns = (*(_Pattern("REDACTED", regex) for regex in own), *_patterns())
+        self._left, self._most_secrets, self._deepest = characters, secrets, depth
         self._known: dict[tuple[str, str], str] = {}
-        self._counts: dict[str, int] = {}
+        self._counts = Counter[str]()
         self._secrets: dict[str, str] = {}  # known by what stood before them; elsewhere nothing does
         self.dropped = 0
 
@@ -199,18 +160,14 @@ class Redactor:
         self._left -= len(text)
         text = self._without_secrets(_well_formed(text))
         for pattern in self._patterns:
-            text = pattern.regex.sub(lambda found, pattern=pattern: self._replaced(pattern, found), text)
+            text = pattern.regex.sub(partial(self._replaced, pattern), text)
         return self._without_secrets(text)
 
-    def value(self, value: Any) -> Any:
-        """The redacted JSON value, keys included. A number with a match becomes text with the placeholder."""
-        return self._redacted(value, numbers_go=False)
+    def value(self, value: Any, *, numbers_go: bool = False, depth: int = 0) -> Any:
+        """The redacted JSON value, keys included. A number with a match becomes text with the placeholder.
 
-    def schema(self, value: Any) -> Any:
-        """Tools and formats: as `value`, but a number with a match is left out, because text would make the schema invalid."""
-        return self._redacted(value, numbers_go=True)
-
-    def _redacted(self, value: Any, numbers_go: bool) -> Any:
+        numbers_go: it is left out instead, because text would make a tool's schema invalid.
+        """
         if isinstance(value, str):
             return self.text(value)
         if value is None or isinstance(value, bool):
@@ -218,19 +175,17 @@ class Redactor:
         if isinstance(value, int | float):
             told = self.text(str(value))
             return value if told == str(value) else _GONE if numbers_go else told
-        if self._depth >= self._limits.depth:
+        if depth >= self._deepest:
             return self._drop()
-        self._depth += 1
-        try:
-            if isinstance(value, dict):
-                pairs = [(self.text(key), self._under(key, item, numbers_go)) for key, item in value.items()]
-                return {key: item for key, item in pairs if item is not _GONE}
-            items = [self._redacted(item, numbers_go) for item in value]
-            return [item for item in items if item is not _GONE]
-        finally:
-            self._depth -= 1
+        if isinstance(value, dict):
+            pairs = [
+                (self.text(key), self._field(key, item, numbers_go, depth + 1)) for key, item in value.items()
+            ]
+            return {key: item for key, item in pairs if item is not _GONE}
+        items = [self.value(item, numbers_go=numbers_go, depth=depth + 1) for item in value]
+        return [item for item in items if item is not _GONE]
 
-    def arguments(self, text: str) -> Any:
+    def arguments(self, text: str, depth: int = 0) -> Any:
         """A call's arguments as a JSON value; as text, where they are no JSON."""
         if len(text) > self._left:
             return self._drop()
@@ -238,7 +193,7 @@ class Redactor:
             value = json.loads(text)
         except (ValueError, RecursionError):
             return self.text(text)
-        return self.value(value)
+        return self.value(value, depth=depth)
 
     def message(self, message: dict[str, Any]) -> dict[str, Any]:
         """One turn: what was said, who said it, and which calls were made. Pictures and thoughts are dropped."""
@@ -263,23 +218,24 @@ class Redactor:
             text = text.replace(secret, placeholder)
         return text
 
-    def _under(self, key: str, item: Any, numbers_go: bool) -> Any:
+    def _field(self, key: str, item: Any, numbers_go: bool, depth: int) -> Any:
         """The value of a field, whose name may say that it is a secret, or the JSON of a call's arguments."""
         if isinstance(item, str) and item and _SECRET_FIELD.fullmatch(_well_formed(key)):
             return self._placeholder("KEY", _well_formed(item))
         if key == "arguments" and isinstance(item, str):
-            told = self.arguments(item)
+            told = self.arguments(item, depth)
             return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
-        return self._redacted(item, numbers_go)
+        return self.value(item, numbers_go=numbers_go, depth=depth)
 
     def _replaced(self, pattern: _Pattern, found: Any) -> str:
         whole: str = found[0]
-        value = found[pattern.part]
+        part = pattern.regex.groupindex.get("v", 0)
+        value = found[part]
         if value is None:  # the pattern matched without its group: a date, or an operator's pattern
             return whole if pattern.kind == "NUMBER" else self._placeholder(pattern.kind, whole)
         if not pattern.accepts(value):
             return whole
-        start, end = (place - found.start() for place in found.span(pattern.part))
+        start, end = (place - found.start() for place in found.span(part))
         return whole[:start] + self._placeholder(pattern.kind, value) + whole[end:]
 
     def _placeholder(self, kind: str, value: str) -> str:
@@ -287,16 +243,13 @@ class Redactor:
             return value
         key = kind, _normal(kind, value)
         if key not in self._known:
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._known[key] = f"{kind}_{_letters(self._counts[kind])}"
+            self._counts[kind] += 1
+            told = self._known[key] = f"{kind}_{_letters(self._counts[kind])}"
             if kind == "KEY" and len(value) >= _SHORTEST_SECRET:
-                self._remember(value, self._known[key])
+                if len(self._secrets) >= self._most_secrets:
+                    raise TooManySecrets(f"more than {self._most_secrets} keys in one conversation")
+                self._secrets[value] = told
         return self._known[key]
-
-    def _remember(self, secret: str, placeholder: str) -> None:
-        if len(self._secrets) >= self._limits.secrets:
-            raise TooManySecrets(f"more than {self._limits.secrets} keys in one conversation")
-        self._secrets[secret] = placeholder
 
 
 def _well_formed(text: str) -> str:

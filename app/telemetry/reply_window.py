@@ -5,9 +5,9 @@ kept in memory and bounded: after a restart it is empty. It never holds text.
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -62,65 +62,51 @@ def wait_of(clocks: Clocks, queued: float, gave_up: float | None) -> tuple[float
 
 @dataclass(slots=True)
 class _Record:
-    count: int
-    lately: deque[ReplyOutcome]
-    more: asyncio.Event
+    count: int = 0
+    lately: deque[ReplyOutcome] = field(default_factory=lambda: deque(maxlen=KEPT))
+    more: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ReplyWindow:
     """Takes every reply; for use in one event loop."""
 
     def __init__(self) -> None:
-        self._records: dict[tuple[str, str], _Record] = {}
-        self._switches: dict[
-            str, dict[str, int]
-        ] = {}  # by model: its live engines, and the mark of each then
+        self._records = defaultdict[tuple[str, str], _Record](_Record)
+        self._switches: dict[tuple[str, str], int] = {}  # by model and live engine: the mark then
 
     def add(self, model: str, engine: str, reply: ReplyOutcome) -> None:
         """Add a finished reply."""
-        record = self._of(model, engine)
+        record = self._records[model, engine]
         record.count += 1
         record.lately.append(reply)
         record.more.set()
 
-    def recent(self, model: str, engine: str) -> tuple[ReplyOutcome, ...]:
-        """The latest replies, at most `KEPT`, the oldest first."""
-        return tuple(self._of(model, engine).lately)
-
     def mark(self, model: str, engine: str) -> int:
         """The number of replies added so far."""
-        return self._of(model, engine).count
+        return self._records[model, engine].count
 
     def switched(self, model: str, *engines: str) -> None:
         """Record that new requests of the model go to these engines; no effect for one that was recorded before."""
-        before = self._switches.get(model, {})
-        self._switches[model] = {
-            engine: before[engine] if engine in before else self.mark(model, engine) for engine in engines
-        }
+        before = self._switches
+        now = {(model, engine): before.get((model, engine), self.mark(model, engine)) for engine in engines}
+        self._switches = {key: mark for key, mark in before.items() if key[0] != model} | now
 
     def switch(self, model: str, engine: str) -> int:
         """The mark at which the model was switched to this engine; the present one if unknown."""
-        mark = self._switches.get(model, {}).get(engine)
-        return self.mark(model, engine) if mark is None else mark
+        return self._switches.get((model, engine), self.mark(model, engine))
 
-    def after(self, model: str, engine: str, mark: int) -> tuple[ReplyOutcome, ...]:
-        """The kept replies that were added after a mark."""
-        record = self._of(model, engine)
+    def after(self, model: str, engine: str, mark: int = 0) -> tuple[ReplyOutcome, ...]:
+        """The kept replies that were added after a mark, the oldest first; at most `KEPT`."""
+        record = self._records[model, engine]
         fresh = min(record.count - mark, len(record.lately))
         return tuple(record.lately)[len(record.lately) - fresh :]
 
     async def more(self, model: str, engine: str, mark: int) -> None:
         """Wait until something was added after a mark."""
-        record = self._of(model, engine)
+        record = self._records[model, engine]
         while record.count <= mark:
             record.more.clear()
             await record.more.wait()
-
-    def _of(self, model: str, engine: str) -> _Record:
-        key = model, engine
-        if key not in self._records:
-            self._records[key] = _Record(0, deque(maxlen=KEPT), asyncio.Event())
-        return self._records[key]
 
 
 def waits(replies: Iterable[ReplyOutcome]) -> list[float]:

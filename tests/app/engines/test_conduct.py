@@ -197,7 +197,7 @@ async def test_what_a_request_forces_is_no_evidence(
         line = await home.booked()
         assert "leak" in line["breaches"]
         assert (await home.metrics())("manners_breach_total") == 0
-        assert home.gateway.reply_window.recent("annie", "scripted") == ()
+        assert home.gateway.reply_window.after("annie", "scripted") == ()
         await asyncio.sleep(0.05)
         assert home.engine.questioned == 0 and await state(home) == "obeys"
 

@@ -96,7 +96,7 @@ async def test_alone_it_is_a_probe_that_clears_the_engine(tmp_path: Path) -> Non
                 await asyncio.sleep(0.01)
         metrics = await home.metrics()
         assert metrics("manners_engine_faults_total", cause="engine") == 0
-        assert {heard.ended for heard in home.gateway.reply_window.recent("annie", "scripted")} == {"other"}
+        assert {heard.ended for heard in home.gateway.reply_window.after("annie", "scripted")} == {"other"}
         assert (await home.ask()).text == "Hello there."
 
 

@@ -166,7 +166,7 @@ async def test_names_of_keys_become_labels_up_to_a_bound() -> None:
     """Keys that come and go do not fill Prometheus."""
     metrics = Metrics()
     for number in range(MAX_KEY_LABELS + 5):
-        metrics.tokens("annie", f"k{number}", 1, 1, 0)
+        metrics.tokens("annie", f"k{number}", prompt=1, completion=1, cached=0)
     scrape = Scrape.of(generate_latest(metrics.registry).decode())
     assert len(scrape.labels("manners_tokens_total", "key")) == MAX_KEY_LABELS + 1
     assert scrape("manners_tokens_total", key=UNKNOWN, kind="prompt") == 5

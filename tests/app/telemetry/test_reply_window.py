@@ -97,7 +97,7 @@ async def test_a_failover_is_heard_of_the_engine_that_failed(tmp_path: Path) -> 
         await house.ask(stream=True)
         await house.booked()
         await house.log.until(1, "breaker")
-        failed, answered = (house.gateway.reply_window.recent("annie", name) for name in ("live", "spare"))
+        failed, answered = (house.gateway.reply_window.after("annie", name) for name in ("live", "spare"))
         assert [one.ended for one in failed] == ["failed"]
         # Its clock ran while the other one failed.
         assert [(one.ended, one.wait) for one in answered] == [("ok", None)]
@@ -110,10 +110,10 @@ def test_it_keeps_the_latest_and_counts_all() -> None:
     reply_window = ReplyWindow()
     for _ in range(KEPT + 10):
         reply_window.add("annie", "a", OK)
-    assert (len(reply_window.recent("annie", "a")), reply_window.mark("annie", "a")) == (KEPT, KEPT + 10)
+    assert (len(reply_window.after("annie", "a")), reply_window.mark("annie", "a")) == (KEPT, KEPT + 10)
     assert reply_window.after("annie", "a", KEPT + 8) == (OK, OK)
     assert len(reply_window.after("annie", "a", 0)) == KEPT
-    assert reply_window.recent("annie", "b") == reply_window.recent("other", "a") == ()
+    assert reply_window.after("annie", "b") == reply_window.after("other", "a") == ()
 
 
 @pytest.mark.parametrize(
