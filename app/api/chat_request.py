@@ -1,16 +1,21 @@
 """A caller's chat request: the gateway declares and checks only the fields that it reads.
 
 Other fields stay in the body; an engine is sent them only if its dialect lists them. `ignored_fields` names the dropped ones.
+Images and sounds come as data: an engine would fetch an address from its own network.
 """
 
-from collections.abc import Mapping, Set
-from typing import Annotated, Any, ClassVar, Literal
+import binascii
+import re
+from collections.abc import Iterable, Mapping, Set
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
-from app.api.media import SOURCES, UNSUPPORTED, AudioFormat, Base64, ImageData
 from app.api.reading import (
     MAX_TOOLS,
+    UNSERVED,
+    UNSUPPORTED,
     ArgumentSchema,
     JSONObjectText,
     Part,
@@ -23,9 +28,9 @@ from app.api.reading import (
     ToolName,
     checked,
     present,
+    refuse_unserved,
 )
 from app.api.tool_choice import ToolPolicy
-from app.api.unserved import UNSERVED, refuse_unserved
 from app.errors.tree import BadField
 from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.parser import Parser, Rules
@@ -37,8 +42,35 @@ from gates.contracts.markers import START
 from gates.reply.events import Finish
 from gates.reply.events import Text as TextEvent
 
+_SOURCES: Mapping[str, Medium] = {"image_url": "image", "input_audio": "audio"}
+_IMAGE = re.compile(r"data:image/[a-z0-9.+-]{1,40};base64,")
+
+
+def _encoded(data: str) -> str:
+    try:
+        if binascii.a2b_base64(data, strict_mode=True):
+            return data
+    except ValueError:  # of binascii, and of text that is not ASCII
+        pass
+    raise PydanticCustomError("base64", "must be base64, and not empty")
+
+
+def _image(url: str) -> str:
+    head = _IMAGE.match(url)
+    if head is None:
+        why = "send the image itself, as data:image/…;base64,…: no address is fetched here"
+        raise PydanticCustomError(UNSUPPORTED, why)
+    _encoded(url[head.end() :])
+    return url
+
+
+Base64 = Annotated[str, AfterValidator(_encoded)]
+"""Bytes as text."""
+ImageData = Annotated[str, AfterValidator(_image)]
+"""An image as a `data:` URL."""
 ChoiceCount = Annotated[int, Field(ge=1, le=8)]
 """Choices per prompt."""
+Inner = TypeVar("Inner", bound=Part)
 
 
 class TextPart(Part):
@@ -48,9 +80,7 @@ class TextPart(Part):
     text: str
 
 
-class ImageURL(Part):
-    """Where an image is: in the request."""
-
+class _ImageURL(Part):
     url: ImageData
 
 
@@ -58,39 +88,55 @@ class ImagePart(Part):
     """An image, for a vision model."""
 
     type: Literal["image_url"]
-    image_url: ImageURL
+    image_url: _ImageURL
 
 
-class InputAudio(Part):
-    """A sound's bytes."""
-
+class _InputAudio(Part):
     data: Base64
-    format: AudioFormat
+    format: Literal["wav", "mp3"]
 
 
 class AudioPart(Part):
     """A sound, for an audio model."""
 
     type: Literal["input_audio"]
-    input_audio: InputAudio
+    input_audio: _InputAudio
 
 
 ContentPart = Annotated[TextPart | ImagePart | AudioPart, Field(discriminator="type")]
 
 
-class CalledFunction(Part):
-    """The function of a call in the history."""
+class OfFunction(Part, Generic[Inner]):
+    """A tool, a call of it or the choice of it: OpenAI's API tells what it is in `function`."""
+
+    type: Literal["function"]
+    function: Inner
+
+
+class NamedFunction(Part):
+    """The name of a declared tool."""
 
     name: str
+
+
+class CalledFunction(NamedFunction):
+    """The function of a call in the history. Without one of its fields llama-server answers 500."""
+
     arguments: JSONObjectText
 
 
-class ToolCall(Part):
-    """A call in the history. Without one of these fields llama-server answers 500."""
+class ToolCall(OfFunction[CalledFunction]):
+    """A call in the history."""
 
-    type: Literal["function"]
-    function: CalledFunction
     id: str | None = None
+
+
+class Function(Part):
+    """The function of a tool: its name and the JSON Schema of its arguments."""
+
+    name: ToolName
+    description: str | None = None
+    parameters: ArgumentSchema | None = None
 
 
 class Message(Part):
@@ -103,33 +149,12 @@ class Message(Part):
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_call_id: str | None = None
 
-
-class Function(Part):
-    """The function of a tool: its name and the JSON Schema of its arguments."""
-
-    name: ToolName
-    description: str | None = None
-    parameters: ArgumentSchema | None = None
-
-
-class Tool(Part):
-    """A declared tool."""
-
-    type: Literal["function"]
-    function: Function
-
-
-class NamedFunction(Part):
-    """The name of a declared tool."""
-
-    name: str
-
-
-class NamedTool(Part):
-    """The tool that must be called."""
-
-    type: Literal["function"]
-    function: NamedFunction
+    @property
+    def media(self) -> list[ImagePart | AudioPart]:
+        """Its images and sounds."""
+        if type(self.content) is not list:
+            return []
+        return [part for part in self.content if not isinstance(part, TextPart)]
 
 
 class TemplateOptions(Part):
@@ -145,19 +170,10 @@ class StreamOptions(Part):
 
 
 class ThinkingSwitch(Part):
-    """Anthropic's switch, which some OpenAI clients send as well."""
+    """Anthropic's switch, which some OpenAI clients send as well; its `adaptive` leaves the budget to the model's configuration."""
 
-    type: Literal["enabled", "disabled"]
+    type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: ThinkingBudget | None = None
-
-
-def _shown(message: Message) -> list[ImagePart | AudioPart]:
-    """Its images and sounds. Raises BadField: its role may not have any."""
-    said = message.content if isinstance(message.content, list) else ()
-    shown = [part for part in said if not isinstance(part, TextPart)]
-    if shown and message.role not in ("user", "tool"):
-        raise BadField(f"images and sounds come from users and tools, not from {message.role}", UNSUPPORTED)
-    return shown
 
 
 class ChatRequest(Part):
@@ -168,8 +184,8 @@ class ChatRequest(Part):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: ChoiceCount | None = None
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tools: Annotated[list[OfFunction[Function]], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | OfFunction[NamedFunction] | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     stop: str | Stops | None = None
@@ -193,8 +209,13 @@ class ChatRequest(Part):
 
     def model_post_init(self, context: Any, /) -> None:
         """Raises BadField for a `tool_choice` or a medium that cannot be served."""
-        lists = [message for message in self.messages if type(message.content) is list]
-        media = {SOURCES[part.type] for message in lists for part in _shown(message)}
+        media: set[Medium] = set()
+        for message in self.messages:
+            shown = {_SOURCES[part.type] for part in message.media}
+            if shown and message.role not in ("user", "tool"):
+                why = f"images and sounds come from users and tools, not from {message.role}"
+                raise BadField(why, UNSUPPORTED)
+            media |= shown
         self.__dict__.update(choice=_choice(self), media=media)
 
     @property
@@ -205,7 +226,7 @@ class ChatRequest(Part):
     @property
     def media_bytes(self) -> tuple[int, int]:
         """The number of its images and sounds, and their bytes as received."""
-        shown = [part for message in self.messages for part in _shown(message)]
+        shown = [part for message in self.messages for part in message.media]
         datas = [
             part.image_url.url if isinstance(part, ImagePart) else part.input_audio.data for part in shown
         ]
@@ -236,7 +257,7 @@ class ChatRequest(Part):
             return 0
         asked = self.chat_template_kwargs.enable_thinking if self.chat_template_kwargs else None
         if self.thinking is not None:
-            on, budget = self.thinking.type == "enabled", self.thinking.budget_tokens
+            on, budget = self.thinking.type != "disabled", self.thinking.budget_tokens
             if on and budget is not None:
                 return budget
         elif asked is not None:
@@ -256,7 +277,7 @@ def _choice(request: ChatRequest) -> ToolPolicy:
         return ToolPolicy("auto" if declared else "none", None, single, said=False)
     if not declared and asked not in ("none", "auto"):
         raise BadField("tool_choice needs tools", param="tool_choice")
-    if not isinstance(asked, NamedTool):
+    if isinstance(asked, str):
         return ToolPolicy(asked if declared else "none", None, single)
     if (name := asked.function.name) not in declared:
         raise BadField(
@@ -272,40 +293,48 @@ _KNOWN: Mapping[Dialect, frozenset[str]] = {
 """Fields that the gateway reads or refuses, or an engine of the dialect takes."""
 _PLAIN_TURN = frozenset({"role", "content"})
 """The fields of most turns."""
+_TURN = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
 
 
 def check_chat(body: dict[str, Any]) -> ChatRequest:
-    """The request in this body, with nulls and empty arguments normalized. Raises BadField."""
+    """The request in this body, whose turns and tools are put in words that every engine takes. Raises BadField."""
     request = checked(ChatRequest, body)
     if request.top_logprobs is not None and not request.logprobs:
         raise BadField("top_logprobs needs logprobs: true", param="top_logprobs")
     refuse_unserved(request.extra)
-    _normalize(request, body)
+    for tool in body.get("tools") or ():
+        tool["function"] = present(tool["function"])
+    turns = enumerate(zip(request.messages, body["messages"], strict=True))
+    body["messages"] = [_turn(message, given, f"messages.{i}.") for i, (message, given) in turns]
     return request
 
 
-def _normalize(request: ChatRequest, body: dict[str, Any]) -> None:
-    """Remove nulls, which llama-server takes for a wrong type, and thoughts from an assistant's old turns.
+def _turn(message: Message, given: dict[str, Any], place: str) -> dict[str, Any]:
+    """A turn of known fields, without nulls, which llama-server takes for a wrong type; an assistant's has no thoughts.
 
-    Raises BadField for an unserved field of a turn.
+    Raises BadField for a field that is not served.
     """
-    for tool in body.get("tools") or ():
-        tool["function"] = present(tool["function"])
-    for i, raw in enumerate(body["messages"]):
-        if not raw.keys() <= _PLAIN_TURN:
-            refuse_unserved(request.messages[i].extra, f"messages.{i}.")
-            if made := request.messages[i].tool_calls:
-                calls = zip(made, raw["tool_calls"], strict=True)
-                raw["tool_calls"] = [_call(call, given) for call, given in calls]
-        if raw["role"] == "assistant" and raw.get("content") is not None:
-            raw["content"] = without_thoughts(joined(raw["content"]))
+    role, is_plain = message.role, given.keys() <= _PLAIN_TURN
+    if is_plain and role in ("user", "system", "tool") and message.content is not None:
+        return given
+    if not is_plain:
+        refuse_unserved(message.extra, place)
+    turn = {name: value for name in _TURN if (value := given.get(name)) is not None}
+    turn["role"] = "system" if role == "developer" else role  # templates know no developer
+    content = turn.setdefault("content", "")
+    if role == "assistant":
+        turn["content"] = without_thoughts(joined(content))
+    if made := message.tool_calls:
+        calls = zip(made, given["tool_calls"], strict=True)
+        turn["tool_calls"] = [_call(call, each) for call, each in calls]
+    return turn
 
 
 def _call(call: ToolCall, given: dict[str, Any]) -> dict[str, Any]:
     return present({**given, "function": {**given["function"], "arguments": call.function.arguments}})
 
 
-def joined(content: str | list[dict[str, Any]]) -> str:
+def joined(content: str | Iterable[dict[str, Any]]) -> str:
     """One text: a tag may be split between two parts."""
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
@@ -327,3 +356,16 @@ def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
     if unknown := body.keys() - _KNOWN[dialect]:
         return sorted(name for name in unknown if body[name] is not None)
     return []
+
+
+def image_part(url: str, **more: Any) -> dict[str, Any]:
+    """An image, in chat's words."""
+    return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+def content_of(parts: Iterable[dict[str, Any]], between: str) -> str | list[dict[str, Any]]:
+    """Chat's parts as the content of a message: one text, if all of them are text."""
+    listed = list(parts)
+    if any(part["type"] != "text" for part in listed):
+        return listed
+    return between.join(part["text"] for part in listed)

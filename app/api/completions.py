@@ -18,6 +18,7 @@ from app.api.chat_request import (
 )
 from app.api.engine_request import CONTINUED, AskedEngine, streamed
 from app.api.reading import (
+    UNSERVED,
     Part,
     Probability,
     Stops,
@@ -25,9 +26,9 @@ from app.api.reading import (
     TokenLimit,
     checked,
     json_object,
+    refuse_unserved,
 )
 from app.api.surface import ParsedRequest, Surface
-from app.api.unserved import UNSERVED, refuse_unserved
 from app.errors.tree import BadField
 from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead
 from app.stream.holdback import UNBOUNDED, ThinkPolicy

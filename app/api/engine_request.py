@@ -43,8 +43,6 @@ _AS_THEY_ARE: Mapping[Dialect, frozenset[str]] = {
 }
 """A chat's fields that an engine is sent unchanged."""
 
-_MESSAGE_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"})
-
 
 def thinking_for(request: ChatRequest, default: Thinking, dialect: Dialect, abilities: Abilities) -> Thinking:
     """The thinking that the engine is asked for: none before a guided call, for the schema would constrain the thought, too."""
@@ -61,7 +59,6 @@ def upstream_body(request: ChatRequest, body: dict[str, Any], engine: AskedEngin
     allowed = _AS_THEY_ARE[engine.dialect]
     sent = {key: value for key, value in body.items() if key in allowed and value is not None}
     sent.update(tool_fields(request.choice, body, engine.dialect, engine.abilities))
-    sent["messages"] = [_message(m) for m in body["messages"]]
     sent.update(spec.thinking(engine.thinking))
     if spec.prefill and request.is_begun:
         sent.update(spec.prefill)
@@ -160,14 +157,3 @@ def answer_policy(policy: StreamPolicy) -> StreamPolicy:
     held = policy.think.held_after
     think = ThinkPolicy(thinking=True, guard=held, after=held)
     return msgspec.structs.replace(policy, think=think, closer=None, most=None, room=None)
-
-
-def _message(message: dict[str, Any]) -> dict[str, Any]:
-    """One turn for the engine: known fields, and roles that templates know. `check_chat` has removed old thoughts."""
-    if len(message) == 2 and message["role"] != "developer" and message.get("content") is not None:
-        return message
-    kept = {key: value for key, value in message.items() if key in _MESSAGE_FIELDS and value is not None}
-    if kept["role"] == "developer":
-        kept["role"] = "system"
-    kept.setdefault("content", "")
-    return kept

@@ -4,17 +4,175 @@ A reply is a list of content blocks. The engine counts tokens at the end of its 
 `message_start` reports zero and `message_delta` the count.
 """
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal
 
 import msgspec
+from pydantic import Field
 
+from app.api.chat_request import Base64, TextPart, ThinkingSwitch, content_of, image_part
 from app.api.items import ItemCollector
-from app.api.messages_request import MessagesRequest
-from app.api.surface import Counts, OverChat, ParsedRequest
+from app.api.reading import MAX_TOOLS, ArgumentSchema, Part, Stops, TokenLimit, ToolName, present
+from app.api.surface import Counts, ForeignRequest, Translated
 from app.errors.tree import ANTHROPIC_PATH, anthropic_error
 from app.stream.encode import ReplyHead
 from app.stream.json_value import kind_of
 from gates.reply.events import CallStart, Finish, Usage
+
+
+class _Base64Source(Part):
+    """An image's bytes. An address, or a file at Anthropic's, is refused: nothing is fetched here."""
+
+    type: Literal["base64"]
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    data: Base64
+
+
+class _ImageBlock(Part):
+    type: Literal["image"]
+    source: _Base64Source
+
+
+class _ToolUseBlock(Part):
+    type: Literal["tool_use"]
+    id: str
+    name: ToolName
+    input: dict[str, Any]
+
+
+_Shown = TextPart | _ImageBlock
+
+
+class _ToolResultBlock(Part):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: (
+        str | Annotated[list[Annotated[_Shown, Field(discriminator="type")]], Field(fail_fast=True)] | None
+    ) = None
+    is_error: bool | None = None
+
+
+class _ThinkingBlock(Part):
+    """An old thought, sent back; it is left out."""
+
+    type: Literal["thinking", "redacted_thinking"]
+
+
+_Block = Annotated[_Shown | _ToolUseBlock | _ToolResultBlock | _ThinkingBlock, Field(discriminator="type")]
+
+
+class _Turn(Part):
+    role: Literal["user", "assistant", "system"]
+    content: str | Annotated[list[_Block], Field(fail_fast=True)]
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """Chat's messages: results of tools are messages of their own, before the user's text."""
+        blocks = [TextPart(type="text", text=self.content)] if isinstance(self.content, str) else self.content
+        calls: list[dict[str, Any]] = []
+        shown: list[_Shown] = []
+        for block in blocks:
+            if isinstance(block, _ToolResultBlock):
+                yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block)}
+            elif isinstance(block, _ToolUseBlock):
+                function = {"name": block.name, "arguments": _json(block.input).decode()}
+                calls.append({"id": block.id, "type": "function", "function": function})
+            elif not isinstance(block, _ThinkingBlock):
+                shown.append(block)
+        if calls or shown or self.role == "assistant":
+            said = {"role": self.role, "content": _content(shown, "\n" if self.role == "user" else "")}
+            yield {**said, "tool_calls": calls} if calls else said
+
+
+class _Tool(Part):
+    """A tool of the caller's. Tools that Anthropic's servers run are refused."""
+
+    type: Literal["custom"] | None = None
+    name: ToolName
+    description: str | None = None
+    input_schema: ArgumentSchema
+    strict: bool | None = None
+
+
+class _ToolChoice(Part):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class _Metadata(Part):
+    user_id: str | None = None
+
+
+class _OutputFormat(Part):
+    type: Literal["json_schema"]
+    schema_: Annotated[ArgumentSchema, Field(alias="schema")]
+
+
+class _OutputConfig(Part):
+    format: _OutputFormat | None = None
+
+
+class MessagesRequest(ForeignRequest):
+    """`POST /v1/messages`, checked."""
+
+    messages: Annotated[list[_Turn], Field(min_length=1, fail_fast=True)]
+    max_tokens: TokenLimit
+    system: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
+    tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: _ToolChoice | None = None
+    stop_sequences: Stops | None = None
+    top_k: int | None = None
+    thinking: ThinkingSwitch | None = None
+    metadata: _Metadata | None = None
+    output_config: _OutputConfig | None = None
+
+    def chat(self) -> dict[str, Any]:
+        said = self.system or ""
+        system = said if isinstance(said, str) else "\n\n".join(block.text for block in said)
+        turns = [{"role": "system", "content": system}] if system else []
+        form = self.output_config.format if self.output_config else None
+        schema = form and {"name": "output", "schema": form.schema_, "strict": True}
+        choice = self.tool_choice or _ToolChoice(type="auto")
+        named = {"type": "function", "function": {"name": choice.name}}
+        words: dict[str, Any] = {"auto": "auto", "any": "required", "none": "none", "tool": named}
+        return {
+            "messages": [*turns, *(message for turn in self.messages for message in turn.messages())],
+            "max_tokens": self.max_tokens,
+            "stop": self.stop_sequences,
+            "top_k": self.top_k,
+            "user": self.metadata.user_id if self.metadata else None,
+            "tools": [_function(tool) for tool in self.tools] if self.tools else None,
+            "tool_choice": words[choice.type] if self.tool_choice else None,
+            "parallel_tool_calls": False if choice.disable_parallel_tool_use and self.tools else None,
+            "response_format": {"type": "json_schema", "json_schema": schema} if schema else None,
+            "thinking": self.thinking and self.thinking.model_dump(),
+        }
+
+
+def _content(blocks: Iterable[_Shown], between: str) -> str | list[dict[str, Any]]:
+    return content_of(map(_part, blocks), between)
+
+
+def _part(block: _Shown) -> dict[str, Any]:
+    if isinstance(block, TextPart):
+        return {"type": "text", "text": block.text}
+    return image_part(f"data:{block.source.media_type};base64,{block.source.data}")
+
+
+def _result(block: _ToolResultBlock) -> str | list[dict[str, Any]]:
+    said = block.content or ""
+    shown = said if isinstance(said, str) else _content(said, "\n")
+    if not block.is_error:
+        return shown
+    return f"Error: {shown}" if isinstance(shown, str) else [{"type": "text", "text": "Error:"}, *shown]
+
+
+def _function(tool: _Tool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    return {"type": "function", "function": present({**function, "strict": tool.strict})}
+
+
+# The reply.
 
 _STOP_REASONS = {
     "stop": "end_turn",
@@ -118,13 +276,10 @@ class MessagesEncoder(MessagesCollector):
         out.append(b"event: %b\ndata: %b\n\n" % (name.encode(), _json({"type": name, **fields})))
 
 
-class Messages(OverChat):
+class Messages(Translated):
     """Anthropic's surface."""
 
     path = ANTHROPIC_PATH
     id_prefix = "msg_"
     request = MessagesRequest
     encoder, collector = MessagesEncoder, MessagesCollector
-
-    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        return MessagesRequest.parsed(raw, max_messages)

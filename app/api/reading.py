@@ -7,11 +7,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from app.api import strict_json
-from app.api.media import UNSUPPORTED
 from app.api.strict_json import Budget
-from app.api.tool_schema import SchemaError, SchemaTooLarge, check_format, check_schema
+from app.api.tool_schema import TOO_LARGE, check_format, check_schema
 from app.errors.tree import BadField, BadJSON
 
+UNSUPPORTED = "unsupported_content"
 MAX_TOOLS = 128
 """OpenAI's limit on functions in one request; here also on the calls of one turn."""
 MAX_FIELDS = 256
@@ -49,10 +49,7 @@ def _bounded(check: Callable[[Any, Budget], None]) -> AfterValidator:
     """Raises what `check` says of a schema, which is charged to the `Budget` in the validation context."""
 
     def checked(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        try:
-            check(schema, info.context or Budget())
-        except SchemaError as error:
-            raise PydanticCustomError(error.code, "{why}", {"why": str(error)}) from None
+        check(schema, info.context or Budget())
         return schema
 
     return AfterValidator(checked)
@@ -113,7 +110,7 @@ def field_error(error: ValidationError, body: Any) -> BadField:
         return BadField(f"{param} is missing", "missing_field", param=param)
     if kind == "union_tag_not_found":
         return BadField(f"{param}.type is missing", "missing_field", param=f"{param}.type")
-    code = kind if kind in (UNSUPPORTED, SchemaTooLarge.code) else None
+    code = kind if kind in (UNSUPPORTED, TOO_LARGE) else None
     if kind == "union_tag_invalid":
         known, tag = fault["ctx"]["expected_tags"], str(fault["ctx"]["tag"])[:40]
         code, param, message = UNSUPPORTED, f"{param}.type", f"{tag!r} is not served here, only {known}"
@@ -135,3 +132,29 @@ def _path_in(body: Any, location: Sequence[str | int], is_missing: bool) -> str:
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Without those that say nothing."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+_NAMES = """
+    messages input prompt instructions system tools functions function_call stop stop_sequences n n_predict max_tokens
+    max_completion_tokens max_output_tokens response_format output_config output_format logprobs top_logprobs
+    store background previous_response_id conversation context_management compaction thread diagnostics container mcp_servers
+    max_tool_calls web_search_options modalities audio image suffix verbosity moderation fallbacks inference_geo
+    guided_json guided_regex guided_choice guided_grammar structured_outputs grammar json_schema echo prompt_logprobs
+    include_stop_str_in_output bad_words allowed_token_ids stop_token_ids logits_processors use_beam_search best_of
+    truncate_prompt_tokens chat_template documents prompt_embeds lora
+"""
+UNSERVED = frozenset(_NAMES.split())
+"""Fields that would change a reply, and that this gateway does not take: another API's words; what needs a memory, tools or
+replies of another kind; vLLM's and llama-server's forms, tokens and templates. Hints and tuning of the sampling are ignored, and
+`x-manners-ignored` names them.
+"""
+_SAYS_NOTHING = (["text"], "medium", {"type": "text"})
+"""Values that request the default behaviour: text as the only modality or format, and medium verbosity."""
+
+
+def refuse_unserved(undeclared: Mapping[str, Any], place: str = "") -> None:
+    """Raises BadField for an unserved field that asks for something; `place` goes before its name."""
+    for name in UNSERVED & undeclared.keys():
+        if undeclared[name] and undeclared[name] not in _SAYS_NOTHING:
+            message = f"{place}{name} is not served here; leave it out (docs/api.md says what is)"
+            raise BadField(message, "unsupported_parameter", param=place + name)

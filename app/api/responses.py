@@ -4,15 +4,170 @@ A response is a list of output items: reasoning (where it is shown), messages an
 numbered event for every step; a whole reply is built in the same way, without events.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 import msgspec
+from pydantic import Discriminator, Field, Tag
 
+from app.api.chat_request import Function, ImageData, content_of, image_part
 from app.api.items import ItemCollector
-from app.api.responses_request import ResponsesRequest
-from app.api.surface import Counts, OverChat, ParsedRequest
+from app.api.reading import MAX_TOOLS, JSONObjectText, Part, TokenLimit, ToolName, present, refuse_unserved
+from app.api.surface import Counts, ForeignRequest, Translated
 from app.stream.encode import ReplyHead
 from gates.reply.events import Usage
+
+
+class _InputText(Part):
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+class _InputImage(Part):
+    """An image, for an engine that sees. A file at OpenAI's is refused."""
+
+    type: Literal["input_image"]
+    image_url: ImageData
+    detail: str | None = None
+
+
+_Content = (
+    str
+    | Annotated[list[Annotated[_InputText | _InputImage, Field(discriminator="type")]], Field(fail_fast=True)]
+)
+
+
+class _MessageItem(Part):
+    type: Literal["message"] | None = None
+    role: Literal["user", "assistant", "system", "developer"]
+    content: _Content
+
+
+class _CallItem(Part):
+    type: Literal["function_call"]
+    call_id: str
+    name: ToolName
+    arguments: JSONObjectText
+
+
+class _OutputItem(Part):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: _Content
+
+
+class _ReasoningItem(Part):
+    """An old thought, sent back; it is left out."""
+
+    type: Literal["reasoning"]
+
+
+def _kind(item: Any) -> str:
+    """A message may leave its type out."""
+    return str(item.get("type") or "message") if isinstance(item, dict) else "message"
+
+
+_Item = Annotated[
+    Annotated[_MessageItem, Tag("message")]
+    | Annotated[_CallItem, Tag("function_call")]
+    | Annotated[_OutputItem, Tag("function_call_output")]
+    | Annotated[_ReasoningItem, Tag("reasoning")],
+    Discriminator(_kind),
+]
+
+
+class _FunctionTool(Function):
+    """A tool of the caller's, flat. Tools that OpenAI's servers run are refused."""
+
+    type: Literal["function"]
+    strict: bool | None = None
+
+
+class _ToolChoice(Part):
+    type: Literal["function"]
+    name: str
+
+
+class _Reasoning(Part):
+    effort: str | None = None
+
+
+class _Format(Part):
+    """The form of the answer; what is not declared is the schema's."""
+
+    type: Literal["text", "json_object", "json_schema"]
+
+
+class _Text(Part):
+    format: _Format | None = None
+
+
+class ResponsesRequest(ForeignRequest):
+    """`POST /v1/responses`, checked. The gateway keeps no state: what would need a stored response is refused."""
+
+    input: str | Annotated[list[_Item], Field(min_length=1, fail_fast=True)]
+    instructions: str | None = None
+    tools: Annotated[list[_FunctionTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: TokenLimit | None = None
+    reasoning: _Reasoning | None = None
+    text: _Text | None = None
+    metadata: dict[str, Any] | None = None
+    user: str | None = None
+    truncation: Literal["disabled"] | None = None
+
+    def chat(self) -> dict[str, Any]:
+        refuse_unserved(self.text.extra if self.text else {}, "text.")
+        said = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        asked = [_MessageItem(role="user", content=self.input)] if isinstance(self.input, str) else self.input
+        form, choice = self.text.format if self.text else None, self.tool_choice
+        named = {"type": "function", "function": {"name": getattr(choice, "name", None)}}
+        schema = form and present({"type": form.type, "json_schema": form.extra or None})
+        return {
+            "messages": [*said, *_messages(asked)],
+            "max_tokens": self.max_output_tokens,
+            "user": self.user,
+            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
+            "tools": [_function(tool) for tool in self.tools] if self.tools else None,
+            "tool_choice": named if isinstance(choice, _ToolChoice) else choice,
+            "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
+            "response_format": schema if form and form.type != "text" else None,
+        }
+
+
+def _messages(items: Iterable[Part]) -> list[dict[str, Any]]:
+    """Items as chat's messages: a text and calls that follow each other are one assistant's turn."""
+    turns: list[dict[str, Any]] = []
+    for item in items:
+        if isinstance(item, _OutputItem):
+            turns.append({"role": "tool", "tool_call_id": item.call_id, "content": _content(item.output)})
+        elif isinstance(item, _MessageItem):
+            turns.append({"role": item.role, "content": _content(item.content)})
+        elif isinstance(item, _CallItem):
+            if not turns or turns[-1]["role"] != "assistant":
+                turns.append({"role": "assistant", "content": None})
+            function = {"name": item.name, "arguments": item.arguments}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            turns[-1].setdefault("tool_calls", []).append(call)
+    return turns
+
+
+def _content(said: _Content) -> str | list[dict[str, Any]]:
+    return said if isinstance(said, str) else content_of(map(_chat_part, said), "")
+
+
+def _chat_part(part: _InputText | _InputImage) -> dict[str, Any]:
+    if isinstance(part, _InputText):
+        return {"type": "text", "text": part.text}
+    return image_part(part.image_url, **present({"detail": part.detail}))
+
+
+def _function(tool: _FunctionTool) -> dict[str, Any]:
+    return {"type": "function", "function": present(tool.model_dump(exclude={"type", *tool.extra}))}
+
+
+# The reply.
 
 _INCOMPLETE = {
     "length": "max_output_tokens",
@@ -153,13 +308,15 @@ class ResponsesEncoder(ResponsesCollector):
         return b"event: response.%b\ndata: %b\n\n" % (name.encode(), data)
 
 
-class Responses(OverChat):
+class Responses(Translated):
     """OpenAI's newer surface."""
 
     path = "/v1/responses"
     id_prefix = "resp_"
+    turns = "input"
+    echoed = {
+        "instructions": None, "max_output_tokens": None, "metadata": {}, "parallel_tool_calls": True, "temperature": None,
+        "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "top_p": None, "user": None,
+    }  # fmt: skip
     request = ResponsesRequest
     encoder, collector = ResponsesEncoder, ResponsesCollector
-
-    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        return ResponsesRequest.parsed(raw, max_messages)

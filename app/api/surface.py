@@ -5,7 +5,7 @@ rest alike for all APIs: limits, clocks, admission, failover, keys, errors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -14,8 +14,16 @@ from pydantic import BaseModel
 from app.api.chat_request import ChatRequest, check_chat, ignored_fields
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body
 from app.api.items import ItemCollector
-from app.api.reading import Part, checked, json_object, present
-from app.api.unserved import UNSERVED, refuse_unserved
+from app.api.reading import (
+    UNSERVED,
+    Part,
+    Probability,
+    Temperature,
+    checked,
+    json_object,
+    present,
+    refuse_unserved,
+)
 from app.stream.encode import EventCollector, EventEncoder, MessageCollector, ReplyHead, StreamEncoder
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
@@ -47,36 +55,16 @@ class ParsedRequest(msgspec.Struct, frozen=True):
 
 
 class ForeignRequest(Part):
-    """A request in another API's words than chat's, and the chat completion that it asks for.
+    """A request in another API's words than chat's. These fields are the same in all of them."""
 
-    turns: its field of the conversation. same: chat's names of fields by their own, where only the name differs.
-    echoed: fields that a reply repeats, and what it says where the request has none.
-    """
+    model: str
+    stream: bool | None = None
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
 
-    turns: ClassVar[str] = "messages"
-    same: ClassVar[Mapping[str, str]]
-    echoed: ClassVar[Mapping[str, Any]] = {}
-
-    def refuse_unserved(self) -> None:
-        """Raises BadField for fields that are not served."""
-        refuse_unserved(self.extra)
-
-    def others(self) -> dict[str, Any]:
-        """The other fields of the chat completion."""
+    def chat(self) -> dict[str, Any]:
+        """The other fields of the chat completion that it asks for. Raises BadField for one that is not served."""
         raise NotImplementedError
-
-    @classmethod
-    def parsed(cls, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The checked request. Raises RequestError."""
-        given = json_object(raw, cls.turns, max_messages)
-        asked = checked(cls, given)
-        asked.refuse_unserved()
-        body = {chat: getattr(asked, name) for name, chat in cls.same.items()}
-        body = present({**body, **asked.others()})
-        echo = {
-            name: default if given.get(name) is None else given[name] for name, default in cls.echoed.items()
-        }
-        return ParsedRequest(check_chat(body), body, tuple(asked.extra.keys() - UNSERVED), echo)
 
 
 Collector = EventCollector | ItemCollector
@@ -128,6 +116,25 @@ class OverChat(Surface):
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
         return upstream_body(asked.chat, asked.body, engine)
+
+
+class Translated(OverChat):
+    """A surface in another API's words. `echoed`: fields that a reply repeats, and what it says where the request has none."""
+
+    request: type[ForeignRequest]
+    turns = "messages"  # its field of the conversation
+    echoed: Mapping[str, Any] = {}
+
+    def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
+        given = json_object(raw, self.turns, max_messages)
+        asked = checked(self.request, given)
+        refuse_unserved(asked.extra)
+        same = {name: getattr(asked, name) for name in ForeignRequest.model_fields}
+        body = present({**same, **asked.chat()})
+        echo = {
+            name: default if given.get(name) is None else given[name] for name, default in self.echoed.items()
+        }
+        return ParsedRequest(check_chat(body), body, tuple(asked.extra.keys() - UNSERVED), echo)
 
 
 class ChatCompletions(OverChat):

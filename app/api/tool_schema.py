@@ -7,11 +7,10 @@ goes on when the caller has left. One walk, which follows references, bounds sch
 """
 
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
-import msgspec
-from msgspec import field
+from pydantic_core import PydanticCustomError
 
 from app.api.strict_json import MAX_NODES, Budget
 from app.stream.schema import resolve
@@ -26,84 +25,58 @@ llama.cpp 1.6 s of CPU, 9,000 more than callers wait."""
 _COST_OF_CHOICES = 16
 """llama.cpp's work for a pattern grows with the square of the parts that may be skipped: 25 branches in a loop cost others 0.2 s,
 90 stop the engine."""
+TOO_LARGE = "schema_too_large"
 
-
-class SchemaError(ValueError):
-    """The value is not a schema; the message says why."""
-
-    code = "invalid_value"
-
-
-class SchemaTooLarge(SchemaError):
-    """The schemas of a request are more than an engine is given."""
-
-    code = "schema_too_large"
+_NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+_SINGLE = ("additionalProperties", "propertyNames", "contains", "not", "if", "then", "else")
+_SHAPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "$ref": (str,),
+    "type": (str, list),
+    **dict.fromkeys(("enum", "required", "anyOf", "oneOf", "allOf", "prefixItems"), (list,)),
+    **dict.fromkeys(_NAMED, (dict,)),
+    **dict.fromkeys(_SINGLE, (dict, bool)),
+    "items": (dict, bool, list),
+}
+"""The keywords that are read, with the types that they must have. Null is as if it were absent."""
+_WORDS: Final[Mapping[type, str]] = {str: "a string", list: "an array", dict: "an object", bool: "a boolean"}
+_UNIONS = ("anyOf", "oneOf")
+_NO_PARTS = ("$ref", "type", "enum", "required", "$defs", "definitions")
 
 
 def check_schema(schema: Any, budget: Budget) -> None:
-    """Raises SchemaError."""
-    _Walk(schema, budget).visit(_converted(schema))
+    """Raises PydanticCustomError: the value is not a schema, or the schemas of the request are more than an engine is given."""
+    _Walk(schema, budget).visit(schema)
 
 
 def check_format(form: dict[str, Any], budget: Budget) -> None:
-    """Check the schema in `response_format` (chat) or `text.format` (Responses), if it has one. Raises SchemaError."""
+    """Check the schema in `response_format` (chat) or `text.format` (Responses), if it has one, as `check_schema` does."""
     for holder in (form, form.get("json_schema")):
         if isinstance(holder, dict) and holder.get("schema") is not None:
             check_schema(holder["schema"], budget)
 
 
-class _Schema(msgspec.Struct, rename="camel"):
-    """The keywords that are read, with the JSON types that they must have."""
-
-    ref: str | None = field(name="$ref", default=None)
-    type: str | list[str] | None = None
-    pattern: Any = None
-    enum: list[Any] | None = None
-    required: list[Any] | None = None
-    any_of: "list[_Node] | None" = None
-    one_of: "list[_Node] | None" = None
-    all_of: "list[_Node] | None" = None
-    prefix_items: "list[_Node] | None" = None
-    properties: "dict[str, _Node] | None" = None
-    pattern_properties: "dict[str, _Node] | None" = None
-    dependent_schemas: "dict[str, _Node] | None" = None
-    defs: "dict[str, _Node] | None" = field(name="$defs", default=None)
-    definitions: "dict[str, _Node] | None" = None
-    items: "_Node | list[_Node] | None" = None
-    additional_properties: "_Node | None" = None
-    property_names: "_Node | None" = None
-    contains: "_Node | None" = None
-    negated: "_Node | None" = field(name="not", default=None)
-    condition: "_Node | None" = field(name="if", default=None)
-    then: "_Node | None" = None
-    otherwise: "_Node | None" = field(name="else", default=None)
-
-    def parts(self) -> Iterator["_Node"]:
-        """The schemas in this one, without the alternatives of a union. Those of `allOf` are merged into one object."""
-        for named in (self.properties, self.pattern_properties, self.dependent_schemas):
-            yield from (named or {}).values()
-        for listed in (self.all_of, self.prefix_items, self.items):
-            yield from listed if isinstance(listed, list) else () if listed is None else (listed,)
-        singles = (self.additional_properties, self.property_names, self.contains, self.negated)
-        for single in (*singles, self.condition, self.then, self.otherwise):
-            yield from () if single is None else (single,)
+def _fault(why: str, code: str = TOO_LARGE) -> PydanticCustomError:
+    return PydanticCustomError(code, "{why}", {"why": why})
 
 
-_Node = _Schema | bool
-
-
-def _converted(value: Any) -> _Node:
-    """Raises SchemaError."""
-    try:
-        found: _Node = msgspec.convert(value, type=_Node)
-    except msgspec.ValidationError as error:
-        raise SchemaError(str(error)[:300]) from None
-    return found
-
-
-def _type(schema: _Node) -> str | None:
-    """The one type that texts of this schema have, if it says one."""
-    return schema.type if isinstance(schema, _Schema) and isinstance(schema.type, str) else None
+def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """The alternatives of its unions, and its other schemas: those of `allOf` are merged into one object."""
+    alternatives: list[Any] = []
+    others: list[Any] = []
+    for name, value in schema.items():
+        types = _SHAPES.get(name)
+        if types is None or value is None:
+            continue
+        if not isinstance(value, types):
+            raise _fault(
+                f"{name} of a schema must be {' or '.join(map(_WORDS.__getitem__, types))}", "invalid"
+            )
+        parts: Any = value
+        if name in _UNIONS:
+            alternatives += parts
+        elif name not in _NO_PARTS:
+            others += parts.values() if name in _NAMED else parts if isinstance(parts, list) else [parts]
+    return alternatives, others
 
 
 class _Found(NamedTuple):
@@ -122,26 +95,29 @@ class _Walk:
 
     def __init__(self, root: Any, budget: Budget) -> None:
         self._root, self._budget = root, budget
-        self._there: dict[str, _Node] = {}
+        self._there: dict[str, Any] = {}
 
-    def visit(self, schema: _Node, opened: tuple[str, ...] = (), depth: int = 0) -> _Found:
-        """Raises SchemaError."""
+    def visit(self, schema: Any, opened: tuple[str, ...] = (), depth: int = 0) -> _Found:
+        """Raises PydanticCustomError."""
         if isinstance(schema, bool):
             return _Found()
-        self._charge(schema, depth)
-        alternatives = [*(schema.any_of or ()), *(schema.one_of or ())]
+        if not isinstance(schema, dict):
+            raise _fault("a schema must be an object, true or false", "invalid")
+        alternatives, others = _parts(schema)
+        values = len(schema.get("enum") or ())
+        self._charge(schema, 1 + values, depth)
         unions = [self.visit(one, opened, depth + 1) for one in alternatives]
-        if schema.ref is not None:
-            unions.append(self._follow(schema.ref, opened, depth))
-        parts = [self.visit(one, opened, depth + 1) for one in schema.parts()]
+        if reference := schema.get("$ref"):
+            unions.append(self._follow(reference, opened, depth))
+        parts = [self.visit(one, opened, depth + 1) for one in others]
         ways: float = sum(one.ways for one in unions)
         if parts or not unions:
-            ways += max(len(schema.enum or ()), 1) * max((one.ways for one in parts), default=1)
-        back = [
-            _type(one) for one, found in zip(alternatives, unions, strict=False) if found.back < len(opened)
-        ]
+            ways += max(values, 1) * max((one.ways for one in parts), default=1)
+        # strict=False: a reference has no alternative beside it.
+        pairs = zip(alternatives, unions, strict=False)
+        back = [_type(one) for one, found in pairs if found.back < len(opened)]
         if ways > MAX_WAYS or (len(back) > 1 and (None in back or len(set(back)) < len(back))):
-            raise SchemaTooLarge(
+            raise _fault(
                 "the schema has too many alternatives: list fewer values, refer to a schema once in a union, "
                 "and give each alternative that leads back to its union a type of its own"
             )
@@ -152,30 +128,37 @@ class _Walk:
             return _Found(back=opened.index(reference))
         if reference not in self._there:
             there = resolve(reference, self._root)
-            self._there[reference] = _converted(there) if isinstance(there, dict) else True
+            self._there[reference] = there if isinstance(there, dict) else True
         return self.visit(self._there[reference], (*opened, reference), depth + 1)
 
-    def _charge(self, schema: _Schema, depth: int) -> None:
-        """Raises SchemaTooLarge: the schema's own keywords, or all so far, are too much."""
-        budget, required = self._budget, {name for name in schema.required or () if isinstance(name, str)}
-        budget.nodes -= 1 + len(schema.enum or ())
+    def _charge(self, schema: dict[str, Any], nodes: int, depth: int) -> None:
+        """Raises PydanticCustomError: the schema's own keywords, or all so far, are too much."""
+        budget, kinds = self._budget, schema.get("type")
+        budget.nodes -= nodes
         if budget.nodes < 0:
             why = f"the request's schemas have more than {MAX_NODES} values with their references followed"
-            raise SchemaTooLarge(f"{why}: make them smaller")
+            raise _fault(f"{why}: make them smaller")
         if depth > MAX_DEPTH:
-            raise SchemaTooLarge(
-                f"the schema has more than {MAX_DEPTH} levels with its references: make it flatter"
-            )
-        if isinstance(schema.type, list) and len(schema.type) > len(set(schema.type)):
-            raise SchemaTooLarge("type names a type twice")
-        if len((schema.properties or {}).keys() - required) > MAX_OPTIONAL:
+            raise _fault(f"the schema has more than {MAX_DEPTH} levels with its references: make it flatter")
+        if isinstance(kinds, list) and not all(isinstance(kind, str) for kind in kinds):
+            raise _fault("type of a schema must name types", "invalid")
+        if isinstance(kinds, list) and len(kinds) > len(set(kinds)):
+            raise _fault("type names a type twice")
+        required = {name for name in schema.get("required") or () if isinstance(name, str)}
+        if len((schema.get("properties") or {}).keys() - required) > MAX_OPTIONAL:
             why = f"an object has more than {MAX_OPTIONAL} properties that are not required"
-            raise SchemaTooLarge(f"{why}: list more of them in required")
-        if isinstance(pattern := schema.pattern, str):
+            raise _fault(f"{why}: list more of them in required")
+        if isinstance(pattern := schema.get("pattern"), str):
             budget.patterns -= pattern_cost(pattern) if len(pattern) <= budget.patterns else len(pattern)
             if budget.patterns < 0:
                 why = "a regular expression is too complex: shorten it, or reduce nested and optional repetition"
-                raise SchemaTooLarge(why)
+                raise _fault(why)
+
+
+def _type(schema: Any) -> str | None:
+    """The one type that texts of this schema have, if it says one."""
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    return kind if isinstance(kind, str) else None
 
 
 _TOKEN = re.compile(
@@ -185,57 +168,46 @@ _TOKEN = re.compile(
 )
 _BOUNDS = re.compile(r"\{\s*\+?(\d*)[^,]*(,?)\s*\+?(\d*)")
 """The bounds of a repetition as llama.cpp reads them (`std::stoi`)."""
+_SIGNS = {"*": ("0", ",", ""), "+": ("1", ",", ""), "?": ("0", ",", "1")}
 _MANY = 1e12
 """Stands for every larger number: nested repetitions multiply."""
+
+
+class _Copies(NamedTuple):
+    """How often a part of a pattern stands in it, with its repetitions written out. `loops`: a repetition holds it."""
+
+    number: float = 1
+    loops: bool = False
+
+    def times(self, other: "_Copies") -> "_Copies":
+        return _Copies(min(self.number * other.number, _MANY), self.loops or other.loops)
 
 
 def pattern_cost(pattern: str) -> int:
     """The length of the pattern with its repetitions written out, and more for what may be skipped or chosen in a repetition.
 
-    The result for an invalid expression is arbitrary. The work here is linear in the pattern.
+    The result for an invalid expression is arbitrary. It is read from its end, where a repetition stands before its part:
+    the work here is linear in the pattern.
     """
-    groups, last = [_Cost()], _Cost()  # the open groups without their last parts, and that of the innermost
-    for found in _TOKEN.finditer(pattern):
-        kind = found.lastgroup
+    length = choices = 0.0
+    group, part = _Copies(), _Copies()  # the innermost open group, and in it the part that comes next
+    outer: list[_Copies] = []
+    for found in reversed([*_TOKEN.finditer(pattern)]):
+        kind, inside = found.lastgroup, group.times(part)
         if kind == "times":
-            last = last.repeated(found[0])
+            least, comma, most = _SIGNS.get(found[0]) or _BOUNDS.findall(found[0])[0]
+            copies = float((most or least if comma else least) or 0)
+            choices += inside.number * (float(least or 0) == 0)
+            part = part.times(_Copies(max(copies, 1), copies > 1 or (comma != "" and not most)))
             continue
-        groups[-1] = groups[-1].plus(last)
-        last = _Cost(length=1) if kind == "one" else _Cost(branches=1) if kind == "bar" else _Cost()
-        if kind == "open":
-            groups.append(_Cost())
-        elif kind == "close" and len(groups) > 1:
-            last = groups.pop()
-    for group in groups:
-        last = last.plus(group)
-    return int(max(len(pattern), last.length + _COST_OF_CHOICES * last.choices**2))
-
-
-class _Cost(NamedTuple):
-    """Of a part of a pattern. branches: alternatives that do not repeat, and that cost nothing unless they do."""
-
-    length: float = 0
-    choices: float = 0
-    branches: float = 0
-
-    def plus(self, other: "_Cost") -> "_Cost":
-        return _Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
-
-    def repeated(self, token: str) -> "_Cost":
-        least, most = _bounds(token)
-        copies = max(least if most is None else most, 1)
-        choices, branches = self.choices, self.branches
-        if copies > 1 or most is None:
-            choices, branches = min((choices + branches) * copies, _MANY), 0
-        return _Cost(min(self.length * copies, _MANY), choices + (least == 0), branches)
-
-
-def _bounds(token: str) -> tuple[float, float | None]:
-    """The minimum and maximum number of repetitions; None: unbounded."""
-    if token in ("*", "+", "?"):
-        return float(token == "+"), 1 if token == "?" else None
-    found = _BOUNDS.match(token)
-    assert found is not None
-    least, comma, most = found.groups()
-    first, last = (min(float(digits or 0), _MANY) for digits in (least, most))
-    return first, first if not comma else last if most else None
+        part = _Copies()
+        if kind == "close":
+            outer.append(group)
+            group = inside
+        elif kind == "open" and outer:
+            group = outer.pop()
+        elif kind == "bar":
+            choices += group.number * group.loops
+        elif kind == "one":
+            length += inside.number
+    return int(max(len(pattern), length + _COST_OF_CHOICES * choices**2))

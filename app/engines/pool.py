@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from app.api.media import UNSUPPORTED, WORDS
+from app.api.reading import UNSUPPORTED
 from app.config.config import Config, ModelConfig
 from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
 from app.engines.balancer import AFFINITIES, Balancer
@@ -299,7 +299,7 @@ class EnginePool:
             return route
         if media and (able := self.next(model, (), body)) is not None:
             missing = sorted(media - set(able.abilities.media), reverse=True)
-            kinds = " and ".join(WORDS[one] for one in missing)
+            kinds = " and ".join({"image": "images", "audio": "sounds"}[one] for one in missing)
             raise BadField(f"no engine of this model that is up takes {kinds}: send text", UNSUPPORTED)
         if (route := self._last_resort(self._table[model])) is not None:
             return route

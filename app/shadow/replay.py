@@ -159,7 +159,9 @@ def requests_for(
 
 def _request_for(record: ShadowRecord, chat: ChatRequest, engine: ReplayEngine) -> PlannedRequest:
     target = engine.target
-    sent = json.loads(upstream_body(chat, _body(record), _asked(record, chat, engine)))
+    body = _body(record)
+    check_chat(body)  # which puts its turns in an engine's words
+    sent = json.loads(upstream_body(chat, body, _asked(record, chat, engine)))
     digest = body_digest(sent)
     key = SampleKey(SUITE, target.artefact, target.engine, digest, engine.name, record.id, 0, "stream")
     return PlannedRequest(key, sent)

@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from app.api.chat_request import ChatRequest, without_thoughts
+from app.api.reading import UNSERVED
 from app.api.surface import ParsedRequest
-from app.api.unserved import UNSERVED
 from gates.contracts.dialect import Dialect
 from tests.app.house import HELLO, Answer, GatewayFixture, house
 

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import PydanticCustomError
 
 from app.api.strict_json import MAX_NODES, MAX_PATTERN_WORK, Budget
 from app.api.surface import Surface
-from app.api.tool_schema import MAX_OPTIONAL, MAX_WAYS, SchemaError, check_schema, pattern_cost
+from app.api.tool_schema import MAX_OPTIONAL, MAX_WAYS, check_schema, pattern_cost
 from tests.app.api.test_strict_json import CHAT, MESSAGES, RESPONSES, refusal
 from tests.fuzz.steps import Steps
 
@@ -123,7 +124,9 @@ SCHEMAS: dict[str, Any] = {
     "anyOf is no list": {"anyOf": 5},
     "deep inside": {"properties": {"a": {"items": {"anyOf": [{"properties": {"b": {"oneOf": 1}}}]}}}},
     "type is a number": {"properties": {"a": {"type": 5}}},
+    "type lists a number": {"type": ["string", 5]},
     "$ref is no text": {"$ref": 5},
+    "a schema is a number": {"items": [{}, 5]},
     "items is a text": {"items": "string"},
 }
 FINE: dict[str, Any] = {
@@ -207,5 +210,5 @@ def test_the_schemas_of_one_request_share_a_budget() -> None:
     budget = Budget()
     schema: Any = {"allOf": [{}] * (MAX_NODES // 2)}
     check_schema(schema, budget)
-    with pytest.raises(SchemaError):
+    with pytest.raises(PydanticCustomError):
         check_schema(schema, budget)

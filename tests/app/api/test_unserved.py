@@ -9,9 +9,9 @@ import pytest
 
 from app.api.completions import Completions
 from app.api.messages import Messages
+from app.api.reading import UNSERVED
 from app.api.responses import Responses
 from app.api.surface import ChatCompletions, Surface
-from app.api.unserved import UNSERVED
 from app.errors.tree import BadField
 from app.wiring import SURFACES as SERVED
 from deploy.engine.dialects import COMMON_FIELDS
