@@ -27,9 +27,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; its exit code. It is that of SIGPIPE once nobody reads stdout: the signal itself stays ignored, as
-    it would come for sockets, too.
-    """
+    """Run one command; its exit code. Once nobody reads stdout it is SIGPIPE's, which stays ignored because of sockets."""
     try:
         try:
             args = _parser().parse_args(argv)

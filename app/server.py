@@ -23,7 +23,6 @@ from app.config.running import RunningGateway, announce, withdraw
 from app.errors.tree import MannersError, Refused, StateUnavailable
 from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from app.registry.errors import RegistryError
-from app.stream.conduct import held_characters
 from app.telemetry import log as logs
 from app.telemetry.log import LogOutput
 from app.wiring import Gateway
@@ -32,8 +31,6 @@ from deploy.core.tasks import spawn
 SWITCH_SECONDS = 0.0005
 """How long the event loop waits for a thread to release the interpreter. The default of 5 ms would be added to each read and
 write while a thread parses a large request."""
-M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3
-"""The constant's value in glibc's malloc.h."""
 TELL_SECONDS = 1.5
 """Seconds for callers to receive the error that ends their stream when the drain is over."""
 ACCEPTS = 16
@@ -84,13 +81,11 @@ def bind(address: Address, key: str) -> socket.socket:
     return listener
 
 
-def servers(gateway: Gateway, drain: float = 1) -> tuple["_Server", "_Server"]:
+def servers(gateway: Gateway, drain: float = 1) -> tuple[_Server, _Server]:
     """Of its public listener and of the operators'. `drain`: seconds that open replies of the first are given."""
-    limits, count = gateway.limits, partial(gateway.metrics.count, "manners_unreadable_total")
-    return (
-        server(gateway.public, drain, limits, partial(count, "public")),
-        server(gateway.admin, 1, limits, partial(count, "admin")),
-    )
+    count = partial(gateway.metrics.count, "manners_unreadable_total")
+    public = server(gateway.public, drain, gateway.limits, partial(count, "public"))
+    return public, server(gateway.admin, 1, gateway.limits, partial(count, "admin"))
 
 
 def server(
@@ -98,22 +93,23 @@ def server(
     drain: float = 1,
     limits: ConnectionLimits = DEFAULT_LIMITS,
     count: Callable[[str], None] = lambda code: None,
-) -> "_Server":
+) -> _Server:
     """One that listens on the sockets given to `serve(sockets=...)`. `count` is called with the code of what is no request."""
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        http=partial(Connection, limits=limits, count=count),  # type: ignore[arg-type]  # it is only called
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(drain) or 1,
+    return _Server(
+        uvicorn.Config(
+            app,  # type: ignore[arg-type]
+            http=partial(Connection, limits=limits, count=count),  # type: ignore[arg-type]  # it is only called
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(drain) or 1,
+        )
     )
-    return _Server(config)
 
 
 async def serve(config: Config, read: Callable[[], Config] | None = None) -> None:
@@ -132,7 +128,11 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
         gateway = Gateway(config, token, log, read=read, output=output)
         try:
             await gateway.open()
-            _check_has_keys(gateway)
+            if not config.listen.is_loopback and not gateway.access.listed("key"):
+                raise ConfigError(
+                    "gateway.listen: without an API key only a loopback address is served: "
+                    "manners key add NAME, or set MANNERS_API_KEYS or gateway.api_keys_file"
+                )
             await _run(gateway, public, admin, token_file)
         except Refused as refused:
             raise ConfigError(f"gates.require: {refused.code}: {refused.message}") from None
@@ -140,15 +140,6 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
             raise ConfigError(f"gateway.state: {error}") from None
         finally:
             await gateway.stop()
-
-
-def _check_has_keys(gateway: Gateway) -> None:
-    """Raises ConfigError for an address that others can reach, if there are no keys."""
-    if not gateway.config.listen.is_loopback and not gateway.access.listed("key"):
-        raise ConfigError(
-            "gateway.listen: without an API key only a loopback address is served: "
-            "manners key add NAME, or set MANNERS_API_KEYS or gateway.api_keys_file"
-        )
 
 
 def raise_descriptor_limit(wanted: int) -> None:
@@ -165,16 +156,20 @@ def limit_malloc() -> None:
     128 KiB or more. By default each thread keeps an arena, and that size grows to the largest block ever freed.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library has no such call
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_ARENA_MAX, 1)
-        mallopt(M_MMAP_THRESHOLD, 128 << 10)
+        for parameter, value in ((-8, 1), (-3, 128 << 10)):  # M_ARENA_MAX, M_MMAP_THRESHOLD of malloc.h
+            ctypes.CDLL(None).mallopt(parameter, value)
 
 
 async def _run(
     gateway: Gateway, public: socket.socket, admin: socket.socket, token_file: Path | None
 ) -> None:
     """The whole life of the gateway, from its start to its last reply."""
-    _reload_on_signal(gateway)
+
+    async def reload() -> None:
+        with contextlib.suppress(MannersError):  # logged and counted
+            await gateway.reloader.reload("SIGHUP")
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), "reload"))
     await gateway.promotions.start()
     both = servers(gateway, gateway.config.gateway.drain_seconds)
     running = [
@@ -197,17 +192,6 @@ async def _run(
         for one in both:
             one.should_exit = True
         await asyncio.gather(*running)
-
-
-def _reload_on_signal(gateway: Gateway) -> None:
-    """Reload on SIGHUP; the outcome is in the log and in the metrics."""
-    loop = asyncio.get_running_loop()
-
-    async def reload() -> None:
-        with contextlib.suppress(MannersError):  # logged and counted
-            await gateway.reloader.reload("SIGHUP")
-
-    loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), "reload"))
 
 
 async def _until_signal(gateway: Gateway, listeners: Iterable[asyncio.Task[None]]) -> None:
@@ -256,18 +240,15 @@ async def _idle(gateway: Gateway, seconds: float) -> bool:
 
 
 async def _greet(gateway: Gateway, here: RunningGateway, token_file: Path | None) -> None:
-    """Print the addresses at once; once an engine streams, how its replies are read, and a command to try it."""
+    """Print the addresses at once; once an engine streams, a command to try it."""
     url = here.public
     print(f"Manners is starting. Public: {url}   Operators: {here.admin}", flush=True)
     if token_file:
         print(f"The operators' token is in {token_file}", flush=True)
     for name, model in gateway.config.models.items():
-        live, named = (", ".join(engines) for engines in (gateway.pool.model_route(name).live, model.live))
-        if live != named:
-            print(f"{name} is served by {live}, which was promoted; the file names {named}", flush=True)
+        if (live := gateway.pool.model_route(name).live) != model.live:
+            print(f"{name} is served by {', '.join(live)}, which was promoted", flush=True)
     await gateway.pool.wait_ready()
-    for line in _readings(gateway):
-        print(line, flush=True)
     name, model = next(iter(gateway.config.models.items()))
     key = " -H 'Authorization: Bearer '$KEY" if gateway.access.callers else ""
     path, body = "chat/completions", '"stream":true,"messages":[{"role":"user","content":"Hello!"}]'
@@ -276,23 +257,6 @@ async def _greet(gateway: Gateway, here: RunningGateway, token_file: Path | None
     print(f"Ready: {url}/v1   Try it:\n", flush=True)
     print(f"  curl -N {url}/v1/{path}{key} -H 'Content-Type: application/json' \\")
     print(f'    -d \'{{"model":"{name}",{body}}}\'\n', flush=True)
-
-
-def _readings(gateway: Gateway) -> Iterator[str]:
-    """How replies of each engine are read, and how much of them waits."""
-    pool, models = gateway.pool, gateway.config.models
-    for engine, state in pool.states().items():
-        if state.url is None:
-            continue
-        found = state.abilities.format
-        yield f"{engine}: its template teaches {f'format {found!r}' if found else 'no format that is known'}"
-        guards = [m.thought_guard for name, m in models.items() if engine in pool.model_route(name).engines]
-        shown = pool.conduct(engine)
-        if held := max((held_characters(guard, shown) for guard in guards), default=0):
-            why = (
-                "until probes show that it does not think unasked" if "auto" in guards else "by thought_guard"
-            )
-            yield f"{engine}: a reply's first {held} characters wait, {why}"
 
 
 def _url(listener: socket.socket) -> str:

@@ -3,12 +3,13 @@
 import asyncio
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
 
+from app.access.keys import KeyRing
 from app.access.service import AccessService
 from app.admin.access import access_router, role_guard
 from app.admin.console import OPEN, console_router
@@ -43,13 +44,7 @@ from deploy.core.tasks import NAMES
 from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path
 
-SURFACES: tuple[Surface, ...] = (
-    ChatCompletions(),
-    Messages(),
-    Responses(),
-    Completions(),
-    Embeddings(),
-)
+SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
 """The APIs that are served over the one core."""
 
 
@@ -86,24 +81,26 @@ class Gateway:
         )
         out, self.limits = output or LogOutput(), ConnectionLimits(config.gateway.max_connections)
         set_limits(self.limits, config)
-        takers = (
-            pool.apply,
-            proxy.apply,
-            promotions.apply,
-            lambda new: out.change(new.log.level),
-            partial(set_limits, self.limits),
-        )
+        limits = partial(set_limits, self.limits)
+        takers = (pool.apply, proxy.apply, promotions.apply, lambda new: out.change(new.log.level), limits)
         self.reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
         reader = report_thread()
-        routers = (
+        surfaces = {surface.path: proxy.at(surface) for surface in SURFACES}
+        callers = [health.public_router(pool, proxy, int(time.time()), [*surfaces])]
+        self.public = _listener(
+            "public", "/v1", access.callers, callers, metrics, log, straight=surfaces, takes_api_key=True
+        )
+        operators = [
             health.admin_router(pool, proxy, metrics, promotions, access),
             operators_router(config, promotions, reader, access),
             access_router(access),
             reload_router(self.reloader),
             console_router(config, promotions, reader),
+        ]
+        guard = role_guard(access)
+        self.admin = _listener(
+            "admin", "/admin", access.operators, operators, metrics, log, guard, open_paths=OPEN
         )
-        self.public = _public(pool, proxy, access, metrics, log)
-        self.admin = _admin(routers, access, metrics, log)
         access.on_change(self._replace_keys)
 
     def _replace_keys(self, config: Config) -> None:
@@ -115,7 +112,7 @@ class Gateway:
         self.admin.replace(access.operators, local if config.admin.is_loopback else None)
 
     async def start(self) -> None:
-        """Take the registry, and begin to bring up who serves. Raises RegistryError."""
+        """`open`, and begin to bring up who serves. Raises RegistryError."""
         await self.open()
         await self.promotions.start()
 
@@ -144,39 +141,29 @@ def set_limits(limits: ConnectionLimits, config: Config) -> None:
     limits.write_seconds = max(limits.read_seconds, idle)
 
 
-def _public(
-    pool: EnginePool, proxy: ProxyHandler, access: AccessService, metrics: Metrics, log: Logger
+def _listener(
+    name: str,
+    guarded: str,
+    keys: KeyRing,
+    routers: Sequence[APIRouter],
+    metrics: Metrics,
+    log: Logger,
+    role: Callable[[Request], Awaitable[None]] | None = None,
+    **more: Any,
 ) -> AccessControl:
-    """The callers' listener: the surfaces past the framework, the rest through it."""
-    app = _application("Manners", log)
-    app.include_router(
-        health.public_router(pool, proxy, int(time.time()), [surface.path for surface in SURFACES])
-    )
-    return AccessControl(
-        app,
-        access.callers,
-        ("/v1",),
-        {surface.path: proxy.at(surface) for surface in SURFACES},
-        takes_api_key=True,
-        turned_away=metrics.child("manners_unauthorized_total", "public").inc,
-        count=partial(metrics.count, "manners_unreadable_total", "public"),
-    )
-
-
-def _admin(
-    routers: Sequence[APIRouter], access: AccessService, metrics: Metrics, log: Logger
-) -> AccessControl:
-    """The operators' listener: every route by the operator's role."""
-    app = _application("Manners: operators", log, [Depends(role_guard(access))])
+    """The application of a listener, behind its keys. `role` is asked before each route."""
+    dependencies = [Depends(role)] if role else []
+    app = FastAPI(openapi_url=None, redirect_slashes=False, dependencies=dependencies)
+    render.install(app, log)
     for router in routers:
         app.include_router(router)
     return AccessControl(
         app,
-        access.operators,
-        ("/admin",),
-        open_paths=OPEN,
-        turned_away=metrics.child("manners_unauthorized_total", "admin").inc,
-        count=partial(metrics.count, "manners_unreadable_total", "admin"),
+        keys,
+        (guarded,),
+        turned_away=metrics.child("manners_unauthorized_total", name).inc,
+        count=partial(metrics.count, "manners_unreadable_total", name),
+        **more,
     )
 
 
@@ -191,20 +178,6 @@ def tracing_for(config: Config) -> Tracing:
         cure = "pip install opentelemetry-sdk==1.45.2 opentelemetry-exporter-otlp-proto-http==1.45.2"
         raise ConfigError(f"telemetry.otlp_endpoint: {error.name} is missing; {cure}") from None
     return otel.exporting(endpoint, config.listen)
-
-
-def _application(title: str, log: Logger, dependencies: Sequence[Any] = ()) -> FastAPI:
-    app = FastAPI(
-        title=title,
-        version=VERSION,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        dependencies=dependencies,
-    )
-    render.install(app, log)
-    return app
 
 
 def _watched_memory(metrics: Metrics) -> Guard:

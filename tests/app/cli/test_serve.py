@@ -192,15 +192,9 @@ async def test_draining_has_an_end(tmp_path: Path) -> None:
             await (await engine.request()).gone.wait()
 
 
-def _guarded(config: Path) -> Path:
-    config.write_text(config.read_text().replace('live = "far"', 'live = "far"\nthought_guard = 7'))
-    return config
-
-
 async def test_it_says_where_it_listens_and_how_to_try_it(tmp_path: Path) -> None:
-    """The printed curl line works as it stands; the operators' token is for its owner only. What waits is the model's own guard."""
-    async with ScriptedEngine() as engine, serving(_guarded(write(tmp_path, engine.url))) as running:
-        assert "first 7 characters wait, by thought_guard" in running.printed
+    """The printed curl line works as it stands; the operators' token is for its owner only."""
+    async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
         token = tmp_path / "state" / "admin.token"
         assert str(token) in running.printed
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
@@ -263,7 +257,6 @@ async def test_a_gguf_is_served_by_one_line_and_found_by_the_other_commands(tmp_
                 line = await process.stdout.readline()
                 assert line, printed
                 printed += line
-        assert b"mine: its template teaches format 'qwen'" in printed
         for command, shown in (("chat", b"mine "), ("status", b" mine ")):
             asking = await manners(command, *(["Hello!"] if command == "chat" else []), **home)
             out, err = await asking.communicate()
