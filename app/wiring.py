@@ -75,7 +75,8 @@ class Gateway:
         self.promotions = promotions = PromotionService(config, pool, metrics, log, memory, self.reply_window)
         self.access = access = AccessService(config, admin_token, promotions.do)
         self.shadow = recorder_for(config, log, partial(metrics.count, "manners_shadow_dropped_total"))
-        accounting = RequestAccounting(metrics, log, self.reply_window, self.shadow)
+        observe = None if self.shadow is None else self.shadow.take
+        accounting = RequestAccounting(metrics, log, self.reply_window, self.tracing, observe)
         self.proxy = proxy = ProxyHandler(
             config, pool, metrics, log, self.tracing, accounting, access.accounts
         )

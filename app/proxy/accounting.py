@@ -1,7 +1,8 @@
 """Request accounting: what every finished request leaves in the metrics, the log and its trace."""
 
 import time
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -17,30 +18,29 @@ from app.errors.tree import (
     Unauthorized,
     UpstreamError,
 )
-from app.proxy.context import RequestContext
+from app.proxy.context import RequestContext, Tracing
 from app.proxy.deadlines import ClientGone
 from app.telemetry.log import Logger
 from app.telemetry.metrics import UNKNOWN, Metrics
 from app.telemetry.reply_window import ReplyOutcome, ReplyWindow, ended_as, wait_of
 
 
-class Observer(Protocol):
-    """Wants to see finished requests; the shadow recorder is one."""
-
-    def take(self, context: RequestContext, reply: ReplyOutcome) -> None:
-        """A request is over, and an engine was asked."""
-
-
 class RequestAccounting:
-    """Counts and logs requests, each exactly once, and informs the reply window and the observer."""
+    """Counts and logs requests, each exactly once, and informs the reply window, the trace and `observe`."""
 
     def __init__(
-        self, metrics: Metrics, log: Logger, reply_window: ReplyWindow, observer: Observer | None = None
+        self,
+        metrics: Metrics,
+        log: Logger,
+        reply_window: ReplyWindow,
+        tracing: Tracing,
+        observe: Callable[[RequestContext, ReplyOutcome], None] | None = None,  # what an engine was asked for
     ) -> None:
         self._metrics = metrics
         self._log = log
         self._reply_window = reply_window
-        self._observer = observer
+        self._tracing = tracing
+        self._observe = observe
 
     def closed(self, context: RequestContext) -> None:
         """Record a request that is over. Latencies count only if it succeeded."""
@@ -57,8 +57,8 @@ class RequestAccounting:
             facts |= self._reply(context, model, breaches)
             reply = _reply_outcome(context, outcome, breaches)
             self._record(context, model, reply, context.attribution)
-            if self._observer is not None:
-                self._observer.take(context, reply)
+            if self._observe is not None:
+                self._observe(context, reply)
         self._metrics.count("manners_requests_total", model, context.engine, outcome)
         self._log.info(
             "request",
@@ -69,7 +69,7 @@ class RequestAccounting:
             code=getattr(context.error, "code", None),
             **facts,
         )
-        context.trace.ended(context, outcome)
+        self._tracing.ended(context, outcome)
 
     def failed_over(
         self, context: RequestContext, error: UpstreamError, attribution: FaultAttribution | None = None
@@ -156,21 +156,20 @@ def _reply_outcome(context: RequestContext, outcome: str, breaches: set[str]) ->
     return ReplyOutcome(ended, context.audit.is_judgeable, frozenset(breaches), wait, shown)
 
 
+_OUTCOMES: Final[tuple[tuple[Any, str], ...]] = (
+    (type(None), "ok"),
+    (ClientGone, "client_cancel"),
+    (EngineTimeout, "timeout"),
+    (RequestError | Unauthorized, "client_error"),
+    (KeyLimited, "limited"),
+    (Busy | Draining, "busy"),
+    (UpstreamError, "upstream_error"),
+)
+
+
 def outcome_of(error: BaseException | None) -> str:
     """The label of manners_requests_total."""
-    if error is None:
-        return "ok"
-    if isinstance(error, ClientGone):
-        return "client_cancel"
-    if isinstance(error, EngineTimeout):
-        return "timeout"
-    if isinstance(error, RequestError | Unauthorized):
-        return "client_error"
-    if isinstance(error, KeyLimited):
-        return "limited"
-    if isinstance(error, Busy | Draining):
-        return "busy"
-    return "upstream_error" if isinstance(error, UpstreamError) else "error"
+    return next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), "error")
 
 
 def _rounded(seconds: float | None) -> float | None:

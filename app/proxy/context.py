@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -25,10 +25,10 @@ from app.api.engine_request import (
 from app.api.surface import OverChat, ParsedRequest, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import ToolChoiceEnforcer, enforcer_for, other_means
-from app.config.config import ModelConfig
+from app.config.config import GatewayConfig, ModelConfig
 from app.engines.backend import FaultAttribution, Route
 from app.engines.heard import for_model
-from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, EngineBroke, MannersError
+from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, MannersError
 from app.proxy.deadlines import ClientGone
 from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
@@ -54,58 +54,18 @@ ID_SEPARATOR = "~"
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-@dataclass(frozen=True)
-class ReplyBudget:
-    """The size limits of one reply of an engine; a larger one is `upstream_too_large`."""
-
-    stream_bytes: int = 32 << 20  # of a streamed body, with all that is not speech
-    reply_bytes: int = 4 << 20  # of text, thoughts and calls, about as they lie in memory (`Pipeline.size`)
-
-    def exceeded(self) -> EngineBroke:
-        return EngineBroke(
-            f"the engine's reply is too large: more than {self.stream_bytes} bytes, or {self.reply_bytes} of speech",
-            "upstream_too_large",
-        )
-
-
-class Trace:
-    """A request's place in a trace. `headers` are all that an engine gets of the caller's headers."""
-
-    def __init__(self, headers: Mapping[bytes, bytes], request_id: str) -> None:
-        self.request_id = self.engine_id = request_id
-        self.headers = {"x-request-id": request_id}
-        for name in (b"traceparent", b"tracestate"):
-            if name in headers:
-                self.headers[name.decode()] = headers[name].decode("latin-1")
-
-    def rename(self, engine_id: str) -> None:
-        """Give it another id at engines: a request with its own id is open there."""
-        self.engine_id = self.headers["x-request-id"] = engine_id
-
-    def asks(self, model: str, stream: bool) -> None:
-        """The request was accepted for this public model."""
-
-    def branch(self, index: int) -> "Trace":
-        """The trace of a further choice, with an id of its own, since engines track open requests by id."""
-        one = copy(self)
-        if index:
-            one.headers = {**self.headers, "x-request-id": f"{self.engine_id}{ID_SEPARATOR}{index}"}
-        return one
-
-    def ended(self, context: "RequestContext", outcome: str) -> None:
-        """The request is over; called exactly once. `outcome` is the label of manners_requests_total."""
-
-
 class Tracing:
-    """Makes traces. This one keeps nothing: the caller's trace goes through to the engine.
+    """Follows requests in a trace. This one keeps nothing: the caller's trace goes through to the engine.
 
     Where `[telemetry]` names a collector, `app.proxy.otel` gives each request a span of its own; it is imported only then
     (by `app.wiring`), for its libraries are an extra.
     """
 
-    def begin(self, path: str, headers: Mapping[bytes, bytes], request_id: str) -> Trace:
-        """A request for this path has come."""
-        return Trace(headers, request_id)
+    def begin(self, context: "RequestContext") -> None:
+        """The request was accepted."""
+
+    def ended(self, context: "RequestContext", outcome: str) -> None:
+        """The request is over; called exactly once. `outcome` is the label of manners_requests_total."""
 
     async def close(self) -> None:
         """Hand in what is left; bounded."""
@@ -118,7 +78,7 @@ class RequestContext:
     parsed: ParsedRequest
     model: ModelConfig
     start: float  # when the request's last byte had come
-    budget: ReplyBudget
+    limits: GatewayConfig  # of the size of a reply: a larger one is `upstream_too_large`
     # Set by `try_engine`: of the engine that was asked last.
     route: Route
     head: ReplyHead
@@ -137,8 +97,7 @@ class RequestContext:
     ended: float | None  # when the reply's last byte went out
     # Set by `expect_reply`, while the engine works.
     policy: StreamPolicy  # what the stream core may assume of the reply
-    keeper: ToolChoiceEnforcer | None  # of `tool_choice`
-
+    span: Any = None  # of `app.proxy.otel`
     admission: Admission | None = None  # None until the key's limits let it in
     body_bytes = 0  # of the request
     is_metered = False  # its key has limits
@@ -150,28 +109,38 @@ class RequestContext:
     ignored: Sequence[str] = ()  # of the request's fields, by the engine's dialect
     was_tried = False  # there are facts of a reply
     begun = False  # the caller has the status line, so no other engine may answer
-    next_route: Callable[[], Route | None] = staticmethod(
-        lambda: None
-    )  # to another engine, while one may answer
     error: BaseException | None = None  # what ended it, if not the end of a whole reply
     attribution: FaultAttribution | None = None  # whether that was the engine's fault
 
-    def __init__(self, surface: Surface, trace: Trace, account: Account | None = None) -> None:
+    def __init__(
+        self,
+        surface: Surface,
+        headers: Mapping[bytes, bytes],
+        request_id: str,
+        account: Account | None = None,
+    ) -> None:
         self.surface = surface
         self.account = account or Account(ANONYMOUS)  # of the caller's key
-        self.trace = trace
-        self.request_id = trace.request_id
+        self.received = time.perf_counter()
+        self.request_id = self.engine_id = request_id
+        self.engine_headers = {"x-request-id": request_id}  # all that an engine gets of the caller's headers
+        for name in (b"traceparent", b"tracestate"):
+            if name in headers:
+                self.engine_headers[name.decode()] = headers[name].decode("latin-1")
         self.engines: list[str] = []  # that were asked, in order
         self._asked_again: set[str] = set()  # codes of faults after which the same engine was asked again
 
-    def accept(self, parsed: ParsedRequest, model: ModelConfig, start: float, budget: ReplyBudget) -> None:
+    def rename(self, engine_id: str) -> None:
+        """Give it another id at engines: a request with its own id is open there."""
+        self.engine_id = self.engine_headers["x-request-id"] = engine_id
+
+    def accept(self, parsed: ParsedRequest, model: ModelConfig, start: float, limits: GatewayConfig) -> None:
         """Take the checked body and its model."""
-        self.model, self.start, self.budget = model, start, budget
+        self.model, self.start, self.limits = model, start, limits
         self._given = parsed
         self.parsed = self._sized(parsed)
         self.public_name = parsed.chat.model
         self.stream = bool(parsed.chat.stream) and not isinstance(self.surface, Embeddings)
-        self.trace.asks(self.public_name, self.stream)
 
     def _sized(self, parsed: ParsedRequest) -> ParsedRequest:
         """Set the model's `max_tokens` where the request names none, and a thought's budget on top.
@@ -304,19 +273,24 @@ class RequestContext:
         self.queued, self.overhead = time.perf_counter() - self.start, 0.0
         self.was_tried = True
 
-    def expect_reply(self) -> None:
-        """Make the parts that read the reply; called while the engine works, so that it costs no time to first token."""
+    def expect_reply(self) -> ToolChoiceEnforcer | None:
+        """Make the policy by which the reply is read, and the enforcer of `tool_choice`.
+
+        Called while the engine works, so that it costs no time to first token.
+        """
         surface, asked, model, prefix = self.surface, self._asked, self.model, self._id_prefix
         policy = surface.policy(self.parsed, asked, prefix)
         plain = not self.parsed.logprobs
         self.policy = for_model(policy, model, asked.abilities, closer=self._closer, plain=plain)
-        self.keeper = enforcer_for(self.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")
+        return enforcer_for(self.parsed.chat.choice, asked.dialect, asked.abilities, f"call_{prefix}")
 
     def branch(self, index: int) -> "RequestContext":
         """The request for one of its choices at the same engine, with facts of its own; account and trace are shared."""
         one = copy(self)
         one.choice, one.parsed, one.admission = index, self.parsed.choice(index), None
-        one.trace = self.trace.branch(index)
+        if index:  # engines track open requests by id
+            engine_id = f"{self.engine_id}{ID_SEPARATOR}{index}"
+            one.engine_headers = {**self.engine_headers, "x-request-id": engine_id}
         one._id_prefix = f"{self._id_prefix}{index}"
         one.body = self.surface.engine_body(one.parsed, self._asked)
         start = time.perf_counter() - self.queued  # its thought's time begins now
@@ -324,14 +298,6 @@ class RequestContext:
         one.calls, one.made = [], 0
         one.queued = time.perf_counter() - self.start
         return one
-
-    def when_nothing_is_left(self) -> str:
-        """The sentence in place of a reply that was filtered to nothing.
-
-        "": another engine may answer, or the caller asked for JSON or the model has no sentence, and gets the error.
-        """
-        sentence = "" if self.policy.json else self.model.when_nothing_is_left
-        return sentence if sentence and self.next_route() is None else ""
 
     def answer_body(self, meter: ThoughtMeter) -> bytes:
         """The request that makes the engine answer after a thought that was ended."""

@@ -15,7 +15,8 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from app.access.accounts import MOST
@@ -31,7 +32,7 @@ from app.errors.translate import (
     from_stream,
     in_stream,
 )
-from app.errors.tree import MannersError
+from app.errors.tree import EngineBroke, MannersError
 from app.proxy.context import RequestContext
 from app.proxy.deadlines import Deadlines
 from app.proxy.reply_writer import ReplyWriter, WholeWriter
@@ -83,7 +84,7 @@ class Exchange:
         self._context = context
         self._deadlines = deadlines
         self._writer = writer
-        self._clocks, self._audit, self._budget = context.clocks, context.audit, context.budget
+        self._clocks, self._audit, self._limits = context.clocks, context.audit, context.limits
         self._watch = None if context.limit is None else ThoughtWatch(context.limit)
 
     async def run(self) -> None:
@@ -102,24 +103,28 @@ class Exchange:
             self._writer.set_source(None, anew=False)
             if self._has_answered:
                 self._stop()
-                self._note()
 
     async def _ask(self, path: str, body: bytes) -> None:
         """One reply of the engine to its end, and the caller's with it, unless its thought was ended."""
         context, cut = self._context, self._cut
         url, upstream = context.route.url + path, context.route.backend.upstream
-        reply = await upstream.ask(url, body, context.trace.headers, self)
+        reply = await upstream.ask(url, body, context.engine_headers, self)
         try:
             if reply.status != 200:
                 raise from_status(reply.status, await reply.body(MAX_ERROR_BYTES), path)
             if not reply.is_stream:  # although it was asked to
                 self._answered(reply, asyncio.get_running_loop().create_future())
-                self._read_message(await reply.body(MAX_JSON_FACTOR * self._budget.reply_bytes))
+                message = await reply.body(MAX_JSON_FACTOR * self._limits.max_reply_bytes)
+                self._read(partial(self._message, message))
             await self._over
-            if self._cut is cut:
-                await self._writer.deliver()
-                context.delivered(0 if context.usage else self._made())
-                await _finish(reply)
+            if self._cut is not cut:
+                return
+            await self._writer.deliver()
+            context.delivered(0 if context.usage else self._made())
+            if not (reply.complete or reply.lost):  # read what follows [DONE], to use the connection again
+                with contextlib.suppress(MannersError, TimeoutError):  # the caller has everything
+                    async with asyncio.timeout(FINISH_SECONDS):
+                        await reply.body(MAX_ERROR_BYTES)
         finally:
             upstream.give_back(reply)
 
@@ -130,8 +135,7 @@ class Exchange:
                 self._writer.set_source(reply, anew=False)
             return
         context = self._context
-        context.expect_reply()
-        self._keeper = context.keeper
+        self._keeper = context.expect_reply()
         self._aligner = LogprobAligner() if context.parsed.logprobs else None
         self._takes_short_way = self._keeper is None and self._aligner is None
         self._writer.set_source(reply, anew=True)
@@ -162,14 +166,11 @@ class Exchange:
         self._has_answered = True
 
     def _stop(self) -> None:
-        """Ask nothing more."""
+        """Ask nothing more, and keep the stream core's facts for accounting."""
         if not self._over.cancel() and not self._over.cancelled():
             self._over.exception()  # marked as retrieved, also if this task was cancelled in the same moment
         if self._control is not None:
             self._control.cancel()
-
-    def _note(self) -> None:
-        """Keep the stream core's facts for accounting."""
         context = self._context
         made = [] if self._keeper is None else self._keeper.sources
         context.calls = [*self._pipeline.call_sources, *made]
@@ -181,7 +182,7 @@ class Exchange:
         pipeline = self._pipeline
         if not self._context.is_metered:
             return pipeline.tokens  # for the books only
-        if self._deadlines.is_full:
+        if self._deadlines.full_since:
             return MOST  # more may have been made than was read
         if stated := _STATED.findall(self._last):
             return int(stated[-1])
@@ -200,10 +201,10 @@ class Exchange:
             if not data.isascii():
                 self._beyond_ascii += len(data) - len(data.decode("utf-8", "replace"))
         try:
-            if self._watch is None and self._takes_short_way:
-                texts = pipeline.passes(data)
-            if texts is None:
-                self._read(data, now)
+            if self._watch is not None:
+                self._read_each(data, now)
+            elif not self._takes_short_way or (texts := pipeline.passes(data)) is None:
+                self._take(pipeline.feed(data), now)
         except BaseException as error:
             return self._fail(as_upstream_error(error))
         if texts is not None:
@@ -215,13 +216,12 @@ class Exchange:
                 self._writer.texts(texts)
             except BaseException as error:
                 return self._fail(as_internal_error(error))
-        if self._bytes > self._budget.stream_bytes or pipeline.size > self._budget.reply_bytes:
-            self.end(self._budget.exceeded())
+        limits = self._limits
+        if self._bytes > limits.max_stream_bytes or pipeline.size > limits.max_reply_bytes:
+            self.end(self._too_large())
 
-    def _read(self, data: bytes, now: float) -> None:
-        """By the stream core; payload by payload while there is a limit to the thought."""
-        if self._watch is None:
-            return self._take(self._pipeline.feed(data), now)
+    def _read_each(self, data: bytes, now: float) -> None:
+        """Payload by payload, while there is a limit to the thought."""
         for events in self._pipeline.feed_each(data):
             self._take(events, now)
             if self._watch is not None and not self._over.done():
@@ -229,25 +229,25 @@ class Exchange:
             if self._over.done():
                 return
 
-    def _read_message(self, message: bytes) -> None:
-        """A reply that was not streamed."""
-        try:
-            events = self._pipeline.feed_message(message)
-        except BaseException as error:
-            return self._fail(as_upstream_error(error))
-        if self._pipeline.size > self._budget.reply_bytes:
-            return self._fail(self._budget.exceeded())
-        self._take(events, time.perf_counter())
+    def _message(self, message: bytes) -> list[Event]:
+        """The events of a reply that was not streamed."""
+        events = self._pipeline.feed_message(message)
+        if self._pipeline.size > self._limits.max_reply_bytes:
+            raise self._too_large()
+        return events
 
     def end(self, error: MannersError | None) -> None:
         """The engine's connection is done."""
         if self._over.done():
             return
         self._bug, pipeline = bug_behind(error), self._pipeline
+        self._read(pipeline.close if error is None else partial(pipeline.abort, error.message, error.code))
+
+    def _read(self, parse: Callable[[], Sequence[Event]]) -> None:
         try:
-            events = pipeline.close() if error is None else pipeline.abort(error.message, error.code)
-        except BaseException as fault:
-            return self._fail(as_upstream_error(fault))
+            events = parse()
+        except BaseException as error:
+            return self._fail(as_upstream_error(error))
         self._take(events, time.perf_counter())
 
     def _take(self, events: Sequence[Event], now: float) -> None:
@@ -255,19 +255,16 @@ class Exchange:
         if self._over.done():
             return
         try:
-            if self._pipeline.tokens != self._tokens:
-                self._note_progress(self._pipeline.tokens, now)
+            if (tokens := self._pipeline.tokens) != self._tokens:
+                self._deadlines.progress = now
+                if not self._tokens:
+                    self._clocks.token(now)
+                    self._context.route.backend.record_success(now - self._deadlines.begun)
+                self._tokens = tokens
             if events:
                 self._show(events, now)
         except BaseException as error:
             self._fail(as_internal_error(error))
-
-    def _note_progress(self, tokens: int, now: float) -> None:
-        self._deadlines.progress = now
-        if not self._tokens:
-            self._clocks.token(now)
-            self._context.route.backend.record_success(now - self._deadlines.begun)
-        self._tokens = tokens
 
     def _show(self, events: Sequence[Event], now: float) -> None:
         context = self._context
@@ -285,15 +282,17 @@ class Exchange:
         last, is_last = events[-1], self._pipeline.over
         if type(last) is Broken:
             is_last, is_filtered = True, last.code == FILTERED and not last.by_engine
-            if is_filtered and (sentence := context.when_nothing_is_left()):
-                context.filtered = self._known(in_stream(last))
+            error = in_stream(last) if context.begun else from_stream(last)
+            error.__cause__ = self._bug
+            if is_filtered and (sentence := self._sentence()):
+                context.filtered = error
                 self._aligner = None  # no engine made the tokens of this sentence
                 events = [*events[:-1], Text(0, sentence), Finish(0, "stop"), Done()]
             elif not context.begun:
-                return self._fail(self._known(from_stream(last)))
+                return self._fail(error)
             else:
-                broken = context.broken = self._known(in_stream(last))
-                events = [*events[:-1], Broken(broken.message, broken.code)]
+                context.broken = error
+                events = [*events[:-1], Broken(error.message, error.code)]
         if self._aligner is not None:
             events = self._aligner.align(events)
             if self._aligner.is_over and "logprobs" not in context.ignored:
@@ -306,14 +305,22 @@ class Exchange:
         if is_last and not self._over.done():
             self._over.set_result(None)
 
+    def _sentence(self) -> str:
+        """The model's sentence in place of a reply that was filtered to nothing.
+
+        "": another engine may answer, or the caller asked for JSON or the model has no sentence, and gets the error.
+        """
+        context = self._context
+        sentence = "" if context.policy.json else context.model.when_nothing_is_left
+        return sentence if sentence and self._deadlines.next_engine() is None else ""
+
     def _fail(self, error: MannersError) -> None:
         if not self._over.done():
             self._over.set_exception(error)
 
-    def _known(self, error: MannersError) -> MannersError:
-        """Set the original exception as cause."""
-        error.__cause__ = self._bug
-        return error
+    def _too_large(self) -> EngineBroke:
+        most = f"{self._limits.max_stream_bytes} bytes, or {self._limits.max_reply_bytes} of speech"
+        return EngineBroke(f"the engine's reply is too large: more than {most}", "upstream_too_large")
 
     # The thought's limit.
 
@@ -332,7 +339,7 @@ class Exchange:
     async def _end_thought(self, reply_id: str) -> None:
         """Tell the engine, and ignore its answer: the stream shows whether it obeyed."""
         body = b'{"id":"%b","action":"reasoning_end"}' % reply_id.encode("ascii", "ignore")
-        route, headers = self._context.route, self._context.trace.headers
+        route, headers = self._context.route, self._context.engine_headers
         with contextlib.suppress(MannersError):
             await route.backend.upstream.read(route.url + CONTROL_PATH, body, headers, MAX_ERROR_BYTES)
 
@@ -356,7 +363,7 @@ async def pass_through(
     context.overhead = time.perf_counter() - context.start - context.queued
     deadlines.begin()
     status, _, raw = await route.backend.upstream.read(
-        route.url + surface.engine_path, context.body, context.trace.headers
+        route.url + surface.engine_path, context.body, context.engine_headers
     )
     if status != 200:
         raise from_status(status, raw, surface.engine_path)
@@ -366,11 +373,3 @@ async def pass_through(
     deadlines.over()
     await writer.send(body)
     context.delivered(0)
-
-
-async def _finish(reply: EngineReply) -> None:
-    """Read the last bytes after `[DONE]`, so that the connection can be used again."""
-    if not (reply.complete or reply.lost):
-        with contextlib.suppress(MannersError, TimeoutError):  # the caller has everything
-            async with asyncio.timeout(FINISH_SECONDS):
-                await reply.body(MAX_ERROR_BYTES)

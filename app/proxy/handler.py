@@ -12,7 +12,7 @@ import asyncio
 import random
 import time
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from weakref import proxy
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,7 +21,7 @@ from app.access.accounts import Accounts, unix_now
 from app.api.embeddings import Embeddings
 from app.api.surface import Surface
 from app.config.config import Config
-from app.engines.backend import Route
+from app.engines.backend import FaultAttribution, Route
 from app.engines.pool import EnginePool
 from app.errors.render import error_response
 from app.errors.translate import as_internal_error, bug_behind, forget_frames
@@ -35,7 +35,7 @@ from app.errors.tree import (
 )
 from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue
-from app.proxy.context import ID_SEPARATOR, ReplyBudget, RequestContext, Tracing
+from app.proxy.context import ID_SEPARATOR, RequestContext, Tracing
 from app.proxy.deadlines import ClientGone, Deadlines
 from app.proxy.exchange import Exchange, pass_through
 from app.proxy.multi_completion import complete_choices
@@ -95,9 +95,8 @@ class ProxyHandler:
 
     def apply(self, config: Config) -> None:
         """Take the limits of a configuration with no model less; for requests that come from now on."""
-        limits = config.gateway
-        self._uploads.limit, self._max_messages = limits.max_body_bytes, limits.max_messages
-        self._budget = ReplyBudget(limits.max_stream_bytes, limits.max_reply_bytes)
+        self._limits = config.gateway
+        self._uploads.limit = config.gateway.max_body_bytes
         for name, model in config.models.items():
             if name in self._queues:
                 self._queues[name].resize(model.concurrency, model.queue)
@@ -122,60 +121,31 @@ class ProxyHandler:
         return partial(self._answer, surface)
 
     async def _answer(self, surface: Surface, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = scope["state"]["headers"]
-        trace = self._tracing.begin(surface.path, headers, scope["state"]["request_id"])
-        if trace.request_id in self._ids:  # vLLM refuses an id that is open
-            trace.rename(f"{trace.request_id}{ID_SEPARATOR}{random.getrandbits(64):016x}")
-        self._ids.add(trace.engine_id)
-        context = RequestContext(surface, trace, self._accounts.of(scope["state"].get("caller")))
-        try:
-            await self._serve(context, scope, receive, send)
-        finally:
-            self._ids.discard(trace.engine_id)
-            context.leave()
-            forget_frames(context.error)
-            forget_frames((context.broken or context.filtered) if context.was_tried else None)
-
-    async def _read(
-        self, context: RequestContext, scope: Scope, receive: Receive, deadlines: Deadlines
-    ) -> None:
-        """Accept a request that can be served. Raises RequestError, Draining, Busy or ClientGone."""
-        surface, method, state = context.surface, scope["method"], scope["state"]
-        if method != "POST":
-            raise WrongMethod(f"{method[:16]} is not for {surface.path}: POST a request", "POST")
-        peer = state.get("caller") or scope["client"][0]
-        raw, held = await self._uploads.body(receive, state["headers"].get(b"content-length", b""), peer)
-        start = time.perf_counter()
-        deadlines.body_read()
-        try:
-            parsed = await self._reader.read(surface, raw, self._max_messages)
-        finally:
-            self._uploads.give_back(peer, held)
-        if self.draining:
-            raise Draining("this gateway is shutting down; send the request to another")
-        model = self._pool.model(parsed.chat.model, chats=not isinstance(surface, Embeddings))
-        context.accept(parsed, model, start, self._budget)
-        context.reserve(len(raw), self._pool.context)
-
-    async def _serve(self, context: RequestContext, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit it by its key's limits, read it, hold a slot, ask an engine, and account for it."""
+        state, cycle = scope["state"], receive.__self__  # type: ignore[attr-defined]
+        account = self._accounts.of(state.get("caller"))
+        context = RequestContext(surface, state["headers"], state["request_id"], account)
+        if context.request_id in self._ids:  # vLLM refuses an id that is open
+            context.rename(f"{context.request_id}{ID_SEPARATOR}{random.getrandbits(64):016x}")
+        self._ids.add(context.engine_id)
         writer: StreamWriter | WholeWriter | None = None
         try:
-            async with Deadlines(receive, self._serving) as deadlines:
-                context.admission = context.account.begin(unix_now())
-                await self._read(context, scope, receive, deadlines)
+            async with Deadlines(cycle, self._serving) as deadlines:
+                context.admission = account.begin(unix_now())
+                await self._read(context, scope, receive, cycle)
                 deadlines.timeouts = timeouts = context.model.timeouts
                 queue = self._queues[context.parsed.chat.model]
                 await queue.enter(timeouts.first_token or timeouts.total)
                 if context.stream:
-                    writer = StreamWriter(context, deadlines, self._pool.batch, send)
+                    writer = StreamWriter(context, deadlines, self._pool.batch, cycle)
                 else:
-                    writer = WholeWriter(context, deadlines, send)
+                    writer = WholeWriter(context, deadlines, cycle)
                 try:
                     context.error = await self._ask(context, deadlines, writer)
                 finally:
                     queue.leave()
-                    writer.close()
+                    if isinstance(writer, StreamWriter):
+                        writer.close()
             self._log_bug(context, context.error)
         except (ClientGone, asyncio.CancelledError) as gone:
             context.error = gone
@@ -184,7 +154,31 @@ class ProxyHandler:
         except Exception as error:  # the request's edge: answer and log it; other streams go on
             await self._fail(context, as_internal_error(error), send, writer)
         finally:
+            self._ids.discard(context.engine_id)
+            context.leave()
+            forget_frames(context.error)
+            forget_frames((context.broken or context.filtered) if context.was_tried else None)
             self._accounting.closed(context)
+
+    async def _read(self, context: RequestContext, scope: Scope, receive: Receive, cycle: Any) -> None:
+        """Accept a request that can be served. Raises RequestError, Draining, Busy or ClientGone."""
+        surface, method, state = context.surface, scope["method"], scope["state"]
+        if method != "POST":
+            raise WrongMethod(f"{method[:16]} is not for {surface.path}: POST a request", "POST")
+        peer = state.get("caller") or scope["client"][0]
+        raw, held = await self._uploads.body(receive, state["headers"].get(b"content-length", b""), peer)
+        start = time.perf_counter()
+        cycle.flow.resume_reading()  # a large body has paused it, and a caller who left would not be noticed
+        try:
+            parsed = await self._reader.read(surface, raw, self._limits.max_messages)
+        finally:
+            self._uploads.give_back(peer, held)
+        if self.draining:
+            raise Draining("this gateway is shutting down; send the request to another")
+        model = self._pool.model(parsed.chat.model, chats=not isinstance(surface, Embeddings))
+        context.accept(parsed, model, start, self._limits)
+        self._tracing.begin(context)
+        context.reserve(len(raw), self._pool.context)
 
     async def _ask(
         self, context: RequestContext, deadlines: Deadlines, writer: StreamWriter | WholeWriter
@@ -196,8 +190,7 @@ class ProxyHandler:
         chat, caller = context.parsed.chat, context.account.name
         route = self._pool.first(chat.model, context.parsed.body, chat.media)
         failed: list[Route] = []  # as callers of `OutlierDetector` are to tell it
-        context.next_route = partial(self._next, proxy(context))  # no cycle: a request is free at its end
-        deadlines.next_engine = context.next_route
+        deadlines.next_engine = partial(self._next, proxy(context))  # no cycle: a request is free at its end
         try:
             while True:
                 context.try_engine(route)
@@ -205,7 +198,7 @@ class ProxyHandler:
                 route.backend.streams.add(deadlines)  # tokens of this reply show that the engine lives
                 try:
                     await self._ask_one(context, deadlines, writer)
-                    return self._broken(context, route, failed) or context.filtered
+                    break
                 except ContextExceeded as fault:
                     # The request's own fault: no other engine is asked, and no engine is at fault.
                     if not context.asks_smaller(fault):
@@ -215,29 +208,22 @@ class ProxyHandler:
                     route = self._after(context, route, fault, failed)
                 finally:
                     context.route.backend.streams.discard(deadlines)
+            broken = context.broken
+            if broken is None:
+                route.backend.ended(caller, True)
+            elif isinstance(broken, UpstreamError):
+                context.attribution = _blame(route, broken, failed)
+            return broken or context.filtered
         finally:
             if failed and context.begun and not context.is_forced:
                 for one in failed:
                     one.backend.ended(caller, False)
 
-    def _broken(self, context: RequestContext, route: Route, failed: list[Route]) -> MannersError | None:
-        """The fault that the reply's stream carried, or None. Also tells the engine's breaker how the reply ended."""
-        broken = context.broken
-        if broken is None:
-            route.backend.ended(context.account.name, True)
-        elif isinstance(broken, UpstreamError):
-            context.attribution = route.backend.record_failure(broken)
-            if broken.code in GATEWAY_FAILURES:
-                failed.append(route)
-        return broken
-
     def _after(
         self, context: RequestContext, route: Route, fault: UpstreamError, failed: list[Route]
     ) -> Route:
         """Where to ask after an engine's fault: another engine, or the same one once more. Raises the fault: nowhere."""
-        attribution = route.backend.record_failure(fault)
-        if fault.code in GATEWAY_FAILURES:
-            failed.append(route)
+        attribution = _blame(route, fault, failed)
         if (other := self._next(context)) is not None:
             self._log_bug(context, fault)
             self._accounting.failed_over(context, fault, attribution)
@@ -288,12 +274,12 @@ class ProxyHandler:
         """Send the error: as a status while nothing has gone out, else in the stream."""
         context.error = error
         self._log_bug(context, error)
-        if writer is None or not context.begun:
+        if not context.begun:
             own = context.headers()
             await error_response(error, own, context.surface.path)({"type": "http"}, None, send)
-        else:
+        elif isinstance(writer, StreamWriter):
             context.broken = error
-            await writer.fail(error, send)
+            await writer.fail(error)
 
     def _log_bug(self, context: RequestContext, fault: BaseException | None) -> None:
         """Log where the gateway's own code raised, if that caused the fault."""
@@ -301,3 +287,10 @@ class ProxyHandler:
         if bug is not None:
             event = "unreadable_reply" if isinstance(fault, UpstreamError) else "internal_error"
             self._log.error(event, request_id=context.request_id, engine=context.engine, **where(bug))
+
+
+def _blame(route: Route, fault: UpstreamError, failed: list[Route]) -> FaultAttribution | None:
+    """Tell the engine's breaker of its fault."""
+    if fault.code in GATEWAY_FAILURES:
+        failed.append(route)
+    return route.backend.record_failure(fault)

@@ -11,13 +11,13 @@ slow. The SDK's own OTEL_* variables (headers, sampler, resource) apply.
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -26,7 +26,7 @@ from app.api.surface import Counts
 from app.config.config import Address
 from app.config.version import VERSION
 from app.errors.tree import MannersError
-from app.proxy.context import RequestContext, Trace, Tracing
+from app.proxy.context import RequestContext, Tracing
 from app.proxy.deadlines import ClientGone
 
 FLUSH_SECONDS = 2.0
@@ -60,85 +60,64 @@ def _resource() -> Resource:
 
 
 class Spans(Tracing):
-    """One server span a request."""
+    """One server span a request. The caller's span is its parent, and it is the engine's."""
 
     def __init__(self, provider: TracerProvider, listen: Address) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("manners", VERSION)
         self._server: Attributes = {"server.address": listen.host, "server.port": listen.port}
 
-    def begin(self, path: str, headers: Mapping[bytes, bytes], request_id: str) -> Trace:
-        """Begin a span."""
-        return _SpanTrace(self._tracer, self._server, path, headers, request_id)
+    def begin(self, context: RequestContext) -> None:
+        """Samplers see what is asked for, and the engine gets this span's id instead of the caller's."""
+        asked: Attributes = {"gen_ai.request.model": context.public_name or ""}
+        if context.stream:
+            asked["gen_ai.request.stream"] = True
+        context.span = self._start(context, asked)
+        context.engine_headers = {"x-request-id": context.engine_id}
+        _W3C.inject(context.engine_headers, set_span_in_context(context.span))
+
+    def ended(self, context: RequestContext, outcome: str) -> None:
+        """Everything that is known at the end."""
+        span = context.span or self._start(context, {})
+        if span.is_recording():
+            span.set_attributes(_of_end(context, outcome))
+            if context.was_tried:
+                clocks = context.clocks
+                marks = {"token": clocks.first_token}
+                if context.stream:
+                    marks |= {"content": clocks.first_content, "sentence": clocks.first_sentence}
+                for name, mark in marks.items():
+                    if mark is not None:
+                        at = span.start_time + int((mark - context.received) * 1e9)
+                        span.add_event(f"manners.first_{name}", timestamp=at)
+            if isinstance(context.error, MannersError) and context.error.status >= 500:
+                span.set_status(Status(StatusCode.ERROR))
+        span.end()
+
+    def _start(self, context: RequestContext, more: Attributes) -> Any:
+        path = context.surface.path
+        operation = OPERATIONS.get(path, "chat")
+        attributes: Attributes = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": "manners",
+            "http.route": path,
+            "manners.request_id": context.request_id,
+            **self._server,
+            **more,
+        }
+        return self._tracer.start_span(
+            operation if context.public_name is None else f"{operation} {context.public_name}",
+            _W3C.extract(context.engine_headers),
+            SpanKind.SERVER,
+            attributes=attributes,
+            start_time=time.time_ns() - int((time.perf_counter() - context.received) * 1e9),
+        )
 
     async def close(self) -> None:
         """Export what is left, for FLUSH_SECONDS at most: a hung collector must not block the shutdown."""
         thread = threading.Thread(target=self._provider.shutdown, name=CLOSER, daemon=True)
         thread.start()
         await asyncio.to_thread(thread.join, FLUSH_SECONDS)
-
-
-class _SpanTrace(Trace):
-    """A request's span. The caller's span is its parent, and it is the engine's."""
-
-    def __init__(
-        self,
-        tracer: Tracer,
-        server: Attributes,
-        path: str,
-        headers: Mapping[bytes, bytes],
-        request_id: str,
-    ) -> None:
-        super().__init__(headers, request_id)
-        self._tracer = tracer
-        self._begun, self._clock = time.time_ns(), time.perf_counter()
-        self._operation = OPERATIONS.get(path, "chat")
-        self._span: Span | None = None
-        self._first: Attributes = {
-            "gen_ai.operation.name": self._operation,
-            "gen_ai.provider.name": "manners",
-            "http.route": path,
-            "manners.request_id": request_id,
-            **server,
-        }
-
-    def asks(self, model: str, stream: bool) -> None:
-        """Samplers see what is asked for, and the engine gets this span's id instead of the caller's."""
-        asked: Attributes = {"gen_ai.request.model": model}
-        if stream:
-            asked["gen_ai.request.stream"] = True
-        self._span = self._start(f"{self._operation} {model}", asked)
-        self.headers = {"x-request-id": self.engine_id}
-        _W3C.inject(self.headers, set_span_in_context(self._span))
-
-    def ended(self, context: RequestContext, outcome: str) -> None:
-        """Everything that is known at the end."""
-        span = self._span or self._start(self._operation, {})
-        if span.is_recording():
-            span.set_attributes(_of_end(context, outcome))
-            if context.was_tried:
-                self._events(span, context)
-            if isinstance(context.error, MannersError) and context.error.status >= 500:
-                span.set_status(Status(StatusCode.ERROR))
-        span.end()
-
-    def _start(self, name: str, more: Attributes) -> Span:
-        parent = _W3C.extract(self.headers)
-        attributes = {**self._first, **more}
-        return self._tracer.start_span(
-            name, parent, SpanKind.SERVER, attributes=attributes, start_time=self._begun
-        )
-
-    def _events(self, span: Span, context: RequestContext) -> None:
-        clocks = context.clocks
-        marks = {"token": clocks.first_token}
-        if context.stream:
-            marks |= {"content": clocks.first_content, "sentence": clocks.first_sentence}
-        for name, mark in marks.items():
-            if mark is not None:  # in Unix nanoseconds
-                span.add_event(
-                    f"manners.first_{name}", timestamp=self._begun + int((mark - self._clock) * 1e9)
-                )
 
 
 def _of_end(context: RequestContext, outcome: str) -> Attributes:

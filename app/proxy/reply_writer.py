@@ -2,13 +2,22 @@
 
 A stream is written from callbacks, into uvicorn's transport: its `send` is a coroutine function, which costs 2.5 us a chunk
 more. These are uvicorn's private parts: pyproject.toml bounds its version, and a test notices when they change.
+
+Each writer takes what the stream core makes certain, in order:
+
+    set_source(reply, anew)   write this engine's reply from now on (None: no reply), and pause it while the caller reads
+                              slowly; anew: it starts from its beginning, and replaces the one before it
+    texts(texts)              plain texts of choice 0, where something has gone out before
+    events(events, is_last)   is_last: the reply is over with them
+    deliver()                 wait until the caller has everything
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.api.surface import Collector
@@ -19,9 +28,7 @@ from app.proxy.deadlines import Deadlines
 from app.stream.encode import EventEncoder
 from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
-from gates.reply.events import Event
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from gates.reply.events import Broken, Done, Event, Text, Usage
 
 FINISH_SECONDS = 1.0
 """How long the end of a broken reply may wait for a caller who does not read."""
@@ -33,40 +40,11 @@ STREAM_HEADERS: Headers = [
 JSON_HEADERS: Headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 
 
-class ReplyWriter:
-    """Takes what the stream core makes certain, in order."""
-
-    def set_source(self, reply: EngineReply | None, anew: bool) -> None:
-        """Write this engine's reply from now on (None: no reply), and pause it while the caller reads slowly.
-
-        anew: the reply starts from its beginning, and replaces the one before it.
-        """
-        raise NotImplementedError
-
-    def texts(self, texts: Sequence[str]) -> None:
-        """Plain texts of choice 0, where something has gone out before."""
-        raise NotImplementedError
-
-    def events(self, events: Sequence[Event], is_last: bool) -> object:
-        """A batch of events. `is_last`: the reply is over with them."""
-        raise NotImplementedError
-
-    async def deliver(self) -> None:
-        """Wait until the caller has everything."""
-        raise NotImplementedError
-
-    async def fail(self, error: MannersError, send: Send) -> None:
-        """Send the error to the caller, after the part of the reply that the caller already has."""
-
-    def close(self) -> None:
-        """Write nothing more."""
-
-
-class StreamWriter(ReplyWriter):
+class StreamWriter:
     """Writes to a caller who streams, for a whole request: its engines, and its choices, come one after the other.
 
-    The status line waits until there is something to show, and goes out with it in one write: each wakes the peer. `send`
-    is our server's (`app.http.connection`).
+    The status line waits until there is something to show, and goes out with it in one write: each wakes the peer. `cycle`
+    is our server's of this request (`app.http.connection`).
     """
 
     _encoder: EventEncoder
@@ -74,11 +52,11 @@ class StreamWriter(ReplyWriter):
     _catching_up: asyncio.Task[None] | None = None  # waits until the caller has read what was written
     _end = b""  # of the reply, which waits for that
 
-    def __init__(self, context: RequestContext, deadlines: Deadlines, batch: IOBatch, send: Send) -> None:
+    def __init__(self, context: RequestContext, deadlines: Deadlines, batch: IOBatch, cycle: Any) -> None:
         self._context = context
         self._deadlines = deadlines
         self._batch = batch
-        self._cycle: Any = send.__self__  # type: ignore[attr-defined]
+        self._cycle = cycle
 
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         if anew:
@@ -91,7 +69,7 @@ class StreamWriter(ReplyWriter):
         self._write(self._encoder.texts(texts))
 
     def events(self, events: Sequence[Event], is_last: bool) -> bool:
-        """See `ReplyWriter`. Returns whether anything went out."""
+        """See above. Returns whether anything went out."""
         body = self._encoder.feed(events)
         if not body and not is_last:
             return False
@@ -102,13 +80,15 @@ class StreamWriter(ReplyWriter):
         if self._catching_up is not None:
             await self._catching_up
 
-    async def fail(self, error: MannersError, send: Send) -> None:
+    async def fail(self, error: MannersError) -> None:
+        """Send the error, after the part of the reply that the caller already has."""
         body = self._encoder.fault(error.message, error.code, error.type)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FINISH_SECONDS):
-                await send({"type": "http.response.body", "body": body, "more_body": False})
+                await self._cycle.send({"type": "http.response.body", "body": body, "more_body": False})
 
     def close(self) -> None:
+        """Write nothing more."""
         if self._catching_up is not None:
             self._catching_up.cancel()
 
@@ -162,18 +142,44 @@ class StreamWriter(ReplyWriter):
                 self._complete()
 
 
-class WholeWriter(ReplyWriter):
-    """Writes to a caller who wants the whole reply. Without `send` it keeps one choice of several."""
+class ChoiceWriter:
+    """Writes one choice of several into the stream, under its index; the request writes their common count and end."""
+
+    def __init__(self, context: RequestContext, deadlines: Deadlines, out: StreamWriter) -> None:
+        self._context = context
+        self._deadlines = deadlines
+        self._out = out
+        self.deliver = out.deliver  # the next choice is not read for a caller who is behind
+
+    def set_source(self, reply: EngineReply | None, anew: bool) -> None:
+        self._out.set_source(reply, anew and not self._context.begun)
+
+    def texts(self, texts: Sequence[str]) -> None:
+        self._out.events([Text(self._context.choice, text) for text in texts], False)
+
+    def events(self, events: Sequence[Event], is_last: bool) -> None:
+        shown: list[Any] = [event for event in events if not isinstance(event, Usage | Done)]
+        is_broken = bool(shown) and type(shown[-1]) is Broken
+        if is_broken:
+            self._deadlines.replies = 1
+            self._deadlines.over()
+        choice = self._context.choice
+        shown = [event if type(event) is Broken else replace(event, choice=choice) for event in shown]
+        if shown and self._out.events(shown, is_broken):
+            self._context.begun = True
+
+
+class WholeWriter:
+    """Writes to a caller who wants the whole reply. Without `cycle` it keeps one choice of several. It is never paused."""
 
     _collector: Collector
 
-    def __init__(self, context: RequestContext, deadlines: Deadlines, send: Send | None) -> None:
+    def __init__(self, context: RequestContext, deadlines: Deadlines, cycle: Any = None) -> None:
         self._context = context
         self._deadlines = deadlines
-        self._send = send
+        self._cycle = cycle
 
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
-        """See `ReplyWriter`. It is never paused."""
         if anew:
             self._collector = self._context.surface.collector(self._context.head)
 
@@ -188,13 +194,12 @@ class WholeWriter(ReplyWriter):
         return self._collector.message()
 
     async def deliver(self) -> None:
-        if self._send is not None:
+        if self._cycle is not None:
             await self.send(self.message())
 
     async def send(self, body: bytes) -> None:
         """Send a reply in one piece of JSON. A caller who takes it for longer than an idle time counts as gone."""
-        context, send = self._context, self._send
-        assert send is not None
+        context, send = self._context, self._cycle.send
         headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *context.headers()]
         self._deadlines.full()
         try:
@@ -203,3 +208,6 @@ class WholeWriter(ReplyWriter):
             await send({"type": "http.response.body", "body": body})
         finally:
             self._deadlines.free()
+
+
+ReplyWriter = StreamWriter | ChoiceWriter | WholeWriter

@@ -8,8 +8,10 @@ itself, and a large body is not overtaken by smaller ones for ever.
 import asyncio
 from typing import Final
 
+from starlette.types import Receive
+
 from app.errors.tree import BodyTooLarge, Busy
-from app.proxy.deadlines import ClientGone, Receive
+from app.proxy.deadlines import ClientGone
 
 LITTLE_BYTES: Final = 64 << 10
 """uvicorn reads so much of a body ahead."""

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.api.surface import ChatCompletions
 from app.config.config import Timeouts
-from app.proxy.context import RequestContext, Trace
+from app.proxy.context import RequestContext
 from app.proxy.deadlines import Deadlines
 from app.proxy.reply_writer import StreamWriter
 from app.stream.encode import ReplyHead
@@ -18,9 +18,17 @@ from app.telemetry.clocks import Clocks
 from app.upstream.batching import IOBatch
 
 
-def deadlines(timeouts: Timeouts | None = None, receive: Any = None) -> Deadlines:
+class Cycle:
+    """What our server's `receive` belongs to: a caller's request, read to its end."""
+
+    def __init__(self) -> None:
+        self.disconnected = False
+        self.on_lost: Any = None
+
+
+def deadlines(timeouts: Timeouts | None = None, cycle: Any = None) -> Deadlines:
     """Those of one request."""
-    made = Deadlines(receive, set())
+    made = Deadlines(cycle or Cycle(), set())
     made.timeouts = timeouts or Timeouts()
     return made
 
@@ -50,7 +58,7 @@ class Caller:
     """A caller of chat completions who asked at `came`."""
 
     def __init__(self, line: Deadlines | None = None, came: float | None = None) -> None:
-        context = RequestContext(ChatCompletions(), Trace({}, "id"))
+        context = RequestContext(ChatCompletions(), {}, "id")
         context.start = time.perf_counter() - 3600 if came is None else came
         context.head, context.clocks = ReplyHead("", 0, "annie", "strip"), Clocks(context.start)
         self.context, self.transport = context, Transport()
@@ -68,4 +76,4 @@ class Caller:
             True,
             lambda: None,
         )
-        self.writer = StreamWriter(context, line or deadlines(), IOBatch(), cycle.send)
+        self.writer = StreamWriter(context, line or deadlines(), IOBatch(), cycle)

@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -13,7 +12,7 @@ from app.config.config import Timeouts
 from app.errors.tree import EngineTimeout
 from app.proxy.deadlines import ClientGone
 from tests.app.house import GatewayFixture, config, eventually, house, run, said
-from tests.app.proxy.caller import deadlines
+from tests.app.proxy.caller import Cycle, deadlines
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
@@ -162,22 +161,6 @@ async def test_an_engine_that_never_ends_is_stopped(home: GatewayFixture, clock:
     assert answer.status == (200 if stream else 504)
 
 
-class Cycle:
-    """What our server's `receive` belongs to: a caller's request, read to its end."""
-
-    def __init__(self, disconnected: bool = False) -> None:
-        self.disconnected = disconnected
-        self.on_lost: Any = None
-        self.flow = self
-        self.read_paused = True
-
-    def resume_reading(self) -> None:
-        self.read_paused = False
-
-    async def receive(self) -> MutableMapping[str, Any]:
-        raise AssertionError("nobody has to wait for it")
-
-
 async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
     """The engine is done and its place must be: the caller is taken for gone, and nobody blamed."""
 
@@ -225,10 +208,12 @@ async def test_a_caller_who_leaves_as_a_deadline_passes_is_not_forgotten() -> No
     cycle = Cycle()
 
     async def two_engines() -> None:
-        async with deadlines(Timeouts(first_token=FIRST, idle=FIRST), cycle.receive) as line:
+        async with deadlines(Timeouts(first_token=FIRST, idle=FIRST), cycle) as line:
             line.begin()
             try:
-                line._end("first_token")  # the deadline and the caller's leaving are seen at one moment
+                line._end(
+                    EngineTimeout("late")
+                )  # the deadline and the caller's leaving are seen at one moment
                 cycle.on_lost()
                 await asyncio.sleep(5)
             except asyncio.CancelledError:

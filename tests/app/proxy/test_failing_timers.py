@@ -22,8 +22,8 @@ def broken(*_: Any) -> Any:
 
 def watching(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     """The timer that looks for progress."""
-    patch.setattr(line, "_overdue", broken)
-    line._arm(0, 0)
+    patch.setattr(line, "_due", broken)
+    asyncio.get_running_loop().call_soon(line._look)
 
 
 def reading_on(line: Deadlines, patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.api.surface import ChatCompletions
-from app.proxy.context import RequestContext, Trace
+from app.proxy.context import RequestContext
 from app.proxy.reply_writer import STREAM_HEADERS, StreamWriter
 from app.server import bind, server
 from app.upstream.batching import IOBatch
@@ -35,14 +35,14 @@ async def test_the_same_bytes_go_out_as_by_the_servers_own_send(protocol: bytes)
     bodies = ((b"first, ", False), (b"next, ", False), (b"last", True))
 
     async def short(scope: Any, receive: Any, send: Any) -> None:
-        context = RequestContext(ChatCompletions(), Trace({}, "id"))
+        context = RequestContext(ChatCompletions(), {}, "id")
         context.start = 0.0
-        writer = StreamWriter(context, deadlines(), IOBatch(), send)
+        writer = StreamWriter(context, deadlines(), IOBatch(), send.__self__)
         for body, is_last in bodies:
             writer._write(body, is_last)
 
     async def long(scope: Any, receive: Any, send: Any) -> None:
-        headers = [*STREAM_HEADERS, *RequestContext(ChatCompletions(), Trace({}, "id")).headers()]
+        headers = [*STREAM_HEADERS, *RequestContext(ChatCompletions(), {}, "id").headers()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         for body, is_last in bodies:
             await send({"type": "http.response.body", "body": body, "more_body": not is_last})
