@@ -19,7 +19,7 @@ import uvloop
 
 from app.access.keys import admin_token
 from app.config.config import Address, Config, ConfigError
-from app.config.running import RunningGateway, announce, withdraw
+from app.config.running import RunningGateway
 from app.errors.tree import MannersError, Refused, StateUnavailable
 from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from app.registry.errors import RegistryError
@@ -176,7 +176,6 @@ async def _run(
         spawn(one.serve(sockets=[sock]), "listener") for one, sock in zip(both, (public, admin), strict=True)
     ]
     here = RunningGateway(_url(public), _url(admin), os.getpid(), str(gateway.config.state_dir))
-    announce(here)
     greeter = spawn(_greet(gateway, here, token_file), "greeter")
     # The collector, off until here (`app.__main__`), never needs to scan these objects. No collection first: 2,500 of
     # 180,000 objects are garbage, and finding them takes 0.2 s of the event loop's time.
@@ -184,10 +183,10 @@ async def _run(
     gc.set_threshold(10_000)
     gc.enable()
     try:
-        await _until_signal(gateway, running)
-        await _drain(gateway)
+        with here.announced():
+            await _until_signal(gateway, running)
+            await _drain(gateway)
     finally:
-        withdraw(here)
         greeter.cancel()
         for one in both:
             one.should_exit = True

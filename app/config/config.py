@@ -13,20 +13,22 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import re2
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    Strict,
     ValidationError,
     field_validator,
     model_validator,
 )
 
-from app.config.private import open_at_once, read_secret
+from app.config.private import read_secret
 from app.config.replicas import replicas_fault
 from app.stream.schema import UnaskedCalls
 from app.telemetry.redact import compiled
@@ -46,12 +48,9 @@ EMBEDDED_DEFAULT = Path(__file__).parents[2] / "deploy" / "embedded.toml"
 """The configuration of `manners serve` without a file."""
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
-FromList = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+Words = Annotated[tuple[str, ...], Strict(False)]
 """TOML has lists; a frozen section has tuples."""
-OneOrMore = BeforeValidator(
-    lambda value: (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-)
-"""A name, or a list of names."""
+Pairs = Annotated[dict[str, str], AfterValidator(lambda table: tuple(sorted(table.items())))]
 
 
 class ConfigError(Exception):
@@ -73,11 +72,19 @@ def is_loopback(name: str) -> bool:
         return name == "localhost"
 
 
-class Address(ConfigSection):
+class Address(NamedTuple):
     """A host and a port to listen on."""
 
     host: str
-    port: int = Field(ge=0, le=65_535)
+    port: int
+
+    @classmethod
+    def of(cls, text: str, key: str) -> Self:
+        """HOST:PORT. Raises ConfigError that names the key."""
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65_535:
+            raise ConfigError(f"{key}: {text!r} must be HOST:PORT")
+        return cls(host.strip("[]"), int(port))
 
     @property
     def is_loopback(self) -> bool:
@@ -86,9 +93,6 @@ class Address(ConfigSection):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-"""As a browser writes one: in lower case, without a path."""
 
 
 class GatewayConfig(ConfigSection):
@@ -108,7 +112,7 @@ class GatewayConfig(ConfigSection):
     read_seconds: Seconds = 30.0
     max_connections: int = Field(default=1024, ge=1, le=1_000_000)
     hosts: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=253)], ...], FromList
+        tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=253)], ...], Strict(False)
     ] = ()
 
 
@@ -132,13 +136,13 @@ class EngineTable(ConfigSection):
     driver: str
     artefact: str | None = None
     image: str | None = None
-    args: Annotated[tuple[str, ...], FromList] = ()
+    args: Words = ()
     url: str | None = None
     gpu: str | None = None
-    command: Annotated[tuple[str, ...] | None, FromList] = None
-    env: dict[str, str] | None = None
-    numerics: dict[str, str] | None = None
-    media: Annotated[tuple[str, ...] | None, FromList] = None
+    command: Words | None = None
+    env: Pairs | None = None
+    numerics: Pairs | None = None
+    media: Annotated[Words, AfterValidator(lambda names: tuple(sorted(set(names))))] | None = None
     format: str | None = None
     key_file: str | None = None
     ca_file: str | None = None
@@ -147,8 +151,12 @@ class EngineTable(ConfigSection):
 class ModelConfig(ConfigSection):
     """`[models.NAME]`: a public model, and the engines that serve it; several live ones are replicas of each other."""
 
-    live: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=MAX_REPLICAS)]
-    fallback: Annotated[tuple[str, ...], FromList] = ()
+    live: Annotated[
+        Words,
+        BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+        Field(min_length=1, max_length=MAX_REPLICAS),
+    ]
+    fallback: Words = ()
     baseline: str | None = None
     kind: Kind = "chat"
     thinking: Literal["off", "on"] | Annotated[int, Field(ge=0)] = "off"
@@ -199,11 +207,11 @@ class Promotion(ConfigSection):
     first content comes later than `bake_slow_factor` times the old engine's 90th percentile (and 50 ms).
     """
 
-    warm_tokens: Annotated[tuple[Annotated[int, Field(ge=1)], ...], FromList] = (50, 500, 2000, 4000)
-    warm_at_once: Annotated[tuple[Annotated[int, Field(ge=2, le=256)], ...], FromList] = (2, 4)
+    warm_tokens: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Strict(False)] = (50, 500, 2000, 4000)
+    warm_at_once: Annotated[tuple[Annotated[int, Field(ge=2, le=256)], ...], Strict(False)] = (2, 4)
     warm_seconds: Seconds = 600.0
     shift_weights: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=99)], ...], FromList, Field(max_length=16)
+        tuple[Annotated[int, Field(ge=1, le=99)], ...], Strict(False), Field(max_length=16)
     ] = ()
     shift_seconds: Seconds = 60.0
     bake_seconds: float = Field(default=600.0, ge=0, le=86_400)
@@ -227,16 +235,17 @@ class Shadow(ConfigSection):
     share: float = Field(default=0.05, gt=0, le=1)
     keep_days: int = Field(default=7, ge=1, le=365)
     max_mb: int = Field(default=200, ge=1, le=1 << 20)
-    redact: Annotated[tuple[str, ...], FromList] = ()
+    redact: Words = ()
 
     @model_validator(mode="after")
-    def _patterns(self) -> "Shadow":
+    def _patterns(self) -> Self:
         for pattern in self.redact:
             try:
                 found = compiled(pattern).search("")
             except (re2.error, UnicodeEncodeError) as error:
-                why = f"{_re2_message(error)}; RE2 has no lookaround and no back references"
-                raise ValueError(f"shadow.redact: {pattern!r} is no pattern of RE2: {why}") from None
+                why = error.args[0].decode() if isinstance(error, re2.error) else error
+                note = "RE2 has no lookaround and no back references"
+                raise ValueError(f"shadow.redact: {pattern!r} is no pattern of RE2: {why}; {note}") from None
             if found:
                 raise ValueError(f"shadow.redact: {pattern!r} fits an empty text, and so every text")
         return self
@@ -298,21 +307,19 @@ class Config(ConfigSection):
 
     def engine(self, name: str) -> EngineSpec:
         """The engine of this name. Raises ConfigError."""
-        if name not in self.engines:
-            raise ConfigError(
-                f"there is no engine {name!r}; configured are {', '.join(sorted(self.engines))}"
-            )
-        return self.engines[name]
+        if (found := self.engines.get(name)) is None:
+            raise ConfigError(f"there is no engine {name!r}; there is: {', '.join(sorted(self.engines))}")
+        return found
 
     @property
     def listen(self) -> Address:
         """The public listener's address."""
-        return _address(self.gateway.listen, "gateway.listen")
+        return Address.of(self.gateway.listen, "gateway.listen")
 
     @property
     def admin(self) -> Address:
         """The admin listener's address."""
-        return _address(self.gateway.admin, "gateway.admin")
+        return Address.of(self.gateway.admin, "gateway.admin")
 
     @property
     def state_dir(self) -> Path:
@@ -337,7 +344,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
 def read_tables(source: Path) -> dict[str, Any]:
     """The tables of a TOML file. Raises ConfigError."""
     try:
-        with open(source, "rb", opener=open_at_once) as file:
+        with open(source, "rb") as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             raise ConfigError(f"{source}: larger than {MAX_BYTES} bytes; a configuration is a few thousand")
@@ -371,7 +378,7 @@ def parse(data: dict[str, Any], base: Path) -> Config:
     if "secrets" in data:
         raise ConfigError("secrets: unknown key; secrets come from the environment, or *_file of [gateway]")
     try:
-        config = Config.model_validate({**data, "engines": engines}, strict=True)
+        config = Config.model_validate({**data, "engines": engines})
     except ValidationError as error:
         raise ConfigError(_explain(error)) from None
     state = str(absolute(config.gateway.state, base, "gateway.state"))
@@ -403,14 +410,8 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     except ValidationError as error:
         raise ConfigError(_explain(error, "engines", name)) from None
     values: dict[str, Any] = {key: value for key, value in stated if value is not None}
-    for key in ("artefact", "key_file", "ca_file"):
-        if key in values:
-            values[key] = absolute(values[key], base, f"engines.{name}.{key}")
-    for key in ("env", "numerics"):
-        if key in values:
-            values[key] = tuple(sorted(values[key].items()))
-    if "media" in values:
-        values["media"] = tuple(sorted(set(values["media"])))
+    for key in values.keys() & {"artefact", "key_file", "ca_file"}:
+        values[key] = absolute(values[key], base, f"engines.{name}.{key}")
     program, *words = values.get("command") or ("",)
     if "/" in program or program.startswith("~"):  # its links stay: Python finds its environment by them
         values["command"] = (os.path.abspath(base / _expanded(program, f"engines.{name}.command")), *words)
@@ -426,13 +427,6 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     except ValueError as error:
         raise ConfigError(f"engines.{name}.{error}") from None
     return spec
-
-
-def _address(text: str, key: str) -> Address:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535 or not host:
-        raise ConfigError(f"{key}: {text!r} must be HOST:PORT")
-    return Address(host=host.strip("[]"), port=int(port))
 
 
 _COMMENT = re.compile(r"(^|\s)#.*", re.MULTILINE)
@@ -462,16 +456,11 @@ def _expanded(path: str, key: str) -> Path:
 
 
 _SECTIONS: dict[str, type[BaseModel]] = {
+    **{name: type(field.default) for name, field in Config.model_fields.items()},
     "": Config,
-    "gateway": GatewayConfig,
     "engines": EngineTable,
     "models": ModelConfig,
     "timeouts": Timeouts,
-    "gates": Gates,
-    "promotion": Promotion,
-    "shadow": Shadow,
-    "telemetry": Telemetry,
-    "log": Log,
 }
 
 
@@ -486,9 +475,3 @@ def _explain(error: ValidationError, *place: str) -> str:
         return f"{where}: unknown key{nearest(path[-1], known)}"
     message = first["msg"].removeprefix("Value error, ")
     return message if first["type"] == "value_error" else f"{where}: {message[0].lower()}{message[1:]}"
-
-
-def _re2_message(error: Exception) -> str:
-    """RE2's message, which its Python binding raises as bytes."""
-    message = error.args[0] if error.args else error
-    return message.decode("utf-8", "replace") if isinstance(message, bytes) else str(error)

@@ -11,12 +11,11 @@ def read_secret(path: Path) -> str:
 
     Raises OSError, UnicodeDecodeError; PermissionError says how to mend the mode.
     """
-    with open(path, encoding="utf-8-sig", opener=open_at_once) as file:
+    with open(path, encoding="utf-8-sig") as file:
         mode = os.fstat(file.fileno()).st_mode
         if stat.S_ISREG(mode) and mode & 0o037:
-            raise PermissionError(
-                EPERM, f"others may open it (mode {stat.S_IMODE(mode):03o}); run: chmod 600 {path}"
-            )
+            why = f"others may open it (mode {stat.S_IMODE(mode):03o}); run: chmod 600 {path}"
+            raise PermissionError(EPERM, why)
         return file.read()
 
 
@@ -29,10 +28,3 @@ def check_unwritable(target: Path | int, path: Path) -> None:
     if mode & 0o022:
         cure = f"run: chmod {700 if stat.S_ISDIR(mode) else 600} {path}"
         raise PermissionError(EPERM, f"others may write to it (mode {stat.S_IMODE(mode):03o}); {cure}")
-
-
-def open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting. A named pipe without a writer is empty; `<(command)` is read to its end."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    os.set_blocking(descriptor, True)
-    return descriptor

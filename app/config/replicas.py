@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Final
 
 from deploy.engine.spec import EngineSpec
@@ -26,32 +25,24 @@ def replicas_fault(specs: Sequence[EngineSpec]) -> str | None:
 
 
 def _difference(first: EngineSpec, other: EngineSpec) -> str | None:
-    for key in COMMON:
-        if getattr(first, key) != getattr(other, key):
-            return (
-                f"{other.name!r} is no replica of {first.name!r}: its {key} is {_shown(getattr(other, key))}, and that of "
-                f"{first.name!r} {_shown(getattr(first, key))}; one report is about all replicas of a model"
-            )
-    if first.artefact == other.artefact and first.artefact is not None:
+    ours, theirs = first.name, other.name
+    if keys := [key for key in COMMON if getattr(first, key) != getattr(other, key)]:
+        why = f"they differ in {', '.join(keys)}; one report is about all replicas of a model"
+        return f"{theirs!r} is no replica of {ours!r}: {why}"
+    if first.artefact is not None and first.artefact == other.artefact:
         return None
-    ours, theirs = _root(first.artefact), _root(other.artefact)
-    if first.artefact is None or other.artefact is None or ours is None or theirs is None:
-        bad = first if ours is None else other
-        return f"{bad.name!r} has no weights with a valid artefact.json, so that they cannot be compared"
-    if ours != theirs:
-        return f"{other.name!r} has other weights than {first.name!r}: {theirs:.19} and not {ours:.19}"
-    suffixes = first.artefact.suffix, other.artefact.suffix
-    if first.artefact.name != other.artefact.name and ".gguf" in suffixes:
-        return f"{other.name!r} serves {other.artefact.name}, and {first.name!r} {first.artefact.name}"
-    return None
+    if (mine := _weights(first)) is None or (its := _weights(other)) is None:
+        bad = ours if mine is None else theirs
+        return f"{bad!r} has no weights with a valid artefact.json, so that they cannot be compared"
+    return None if mine == its else f"{theirs!r} has other weights than {ours!r}: {its} and not {mine}"
 
 
-def _root(artefact: Path | None) -> str | None:
+def _weights(spec: EngineSpec) -> str | None:
+    """The digest of its artefact, and which file of that it serves."""
+    if (path := spec.artefact) is None:
+        return None
     try:
-        return None if artefact is None else load(folder_of(artefact)).root
+        root = load(folder_of(path)).root
     except (ManifestError, OSError):
         return None
-
-
-def _shown(value: object) -> str:
-    return "not set" if value in (None, ()) else f"{value!r:.100}"
+    return f"{root:.19}{f'/{path.name}' if path.suffix == '.gguf' else ''}"

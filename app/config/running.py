@@ -2,14 +2,13 @@
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 FILE: Final = "gateway.json"
-FOLDERS: Final = ("", "serve/*")
-"""Below the default state folder: the embedded default's, and those of `manners serve MODEL`."""
 
 
 @dataclass(frozen=True)
@@ -21,27 +20,28 @@ class RunningGateway:
     pid: int
     state: str
 
-
-def announce(gateway: RunningGateway) -> None:
-    """Write it into its state folder. A folder that takes no file is no reason to stop."""
-    with suppress(OSError):
-        (Path(gateway.state) / FILE).write_text(json.dumps(asdict(gateway)), "utf-8")
-
-
-def withdraw(gateway: RunningGateway) -> None:
-    """The gateway ends."""
-    with suppress(OSError):
-        (Path(gateway.state) / FILE).unlink()
+    @contextmanager
+    def announced(self) -> Iterator[None]:
+        """It stands in its state folder meanwhile. A folder that takes no file is no reason to stop."""
+        file = Path(self.state) / FILE
+        with suppress(OSError):
+            file.write_text(json.dumps(asdict(self)), "utf-8")
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                file.unlink()
 
 
 def find(root: Path | None = None) -> RunningGateway | None:
-    """The gateway that runs with the state folder `root`, or else the last to start of those below it; None: none runs."""
+    """The gateway that runs with the state folder `root`, or else the last to start of those of `manners serve MODEL` below it;
+    None: none runs.
+    """
     root = root or Path("~/.local/state/manners").expanduser()
     found: list[tuple[bool, float, RunningGateway]] = []
-    for pattern in FOLDERS:
-        for path in root.glob(f"{pattern}/{FILE}".removeprefix("/")):
-            with suppress(OSError, ValueError, TypeError):  # half written, or its process has ended
-                gateway = RunningGateway(**json.loads(path.read_text("utf-8")))
-                os.kill(gateway.pid, 0)
-                found.append((path.parent == root, path.stat().st_mtime, gateway))
+    for path in (root / FILE, *root.glob(f"serve/*/{FILE}")):
+        with suppress(OSError, ValueError, TypeError):  # none, half written, or its process has ended
+            gateway = RunningGateway(**json.loads(path.read_text("utf-8")))
+            os.kill(gateway.pid, 0)
+            found.append((path.parent == root, path.stat().st_mtime, gateway))
     return max(found, key=lambda it: it[:2])[2] if found else None

@@ -1,6 +1,5 @@
 """The configuration file: the example is the documentation, and every mistake is one clear line."""
 
-import os
 import re
 import tomllib
 from pathlib import Path
@@ -260,24 +259,3 @@ def test_loopback_is_what_only_this_machine_reaches(text: str, tmp_path: Path) -
     address: Address = parse(tables(gateway={"listen": text, "admin": "127.0.0.1:2"}), tmp_path).listen
     assert address.is_loopback is not text.startswith(("0.", "[::]", "localhost."))
     assert str(address) == text
-
-
-def test_a_named_pipe_that_nobody_writes_to_is_empty_and_not_waited_for(tmp_path: Path) -> None:
-    """In the place of the configuration or of a secret; of a pipe that somebody writes to, all is read."""
-    pipe, file = tmp_path / "pipe", tmp_path / "manners.toml"
-    os.mkfifo(pipe)
-    with pytest.raises(ConfigError, match="models: field required"):
-        load(pipe)
-    file.write_text(
-        f'[gateway]\napi_keys_file = "{pipe}"\n[engines.e]\ndialect = "openai"\ndriver = "url"\n'
-        'url = "http://127.0.0.1:9"\n[models.annie]\nlive = "e"\n'
-    )
-    assert load(file, {}).secrets.api_keys == ()
-    reading, writing = os.pipe()
-    os.write(writing, b"[gateway]\n")
-    os.close(writing)
-    try:
-        with pytest.raises(ConfigError, match="models: field required"):
-            load(Path(f"/dev/fd/{reading}"))
-    finally:
-        os.close(reading)

@@ -30,16 +30,14 @@ def test_a_copy_of_the_weights_is_the_same_artefact(tmp_path: Path) -> None:
 
 
 UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "dialect": (FAR, {**FAR, "dialect": "openai"}, r"'two' is no replica of 'one': its dialect is 'openai', and that of 'one' 'vllm'; one report"),
-    "driver": (FAR, OURS, r"'two' is no replica of 'one': its dialect is "),
-    "arguments": (OURS, {**OURS, "args": []}, r"'two' is no replica of 'one': its args is not set, and that of 'one' \('--ctx-size'"),
-    "numerics": (FAR, {**FAR, "numerics": {"scheme": "W4A4"}}, r".*: its numerics is .*W4A4.*, and that of 'one' not set;"),
+    "a key": (FAR, {**FAR, "numerics": {"scheme": "W4A4"}}, r"'two' is no replica of 'one': they differ in numerics; one report"),
+    "more keys": (FAR, OURS, r"'two' is no replica of 'one': they differ in dialect, driver, args;"),
     "weights": (FAR, {**FAR, "artefact": OTHERS}, r"'two' has other weights than 'one': sha256:"),
     "no manifest": (FAR, {**FAR, "artefact": "nowhere"}, r"'two' has no weights with a valid artefact.json"),
     "no artefact": (FAR, {k: v for k, v in FAR.items() if k != "artefact"}, r"'two' has no weights with a valid artefact.json"),
     "another file": (
         {**OURS, "artefact": f"{WEIGHTS}/a.gguf"}, {**OURS, "artefact": f"{WEIGHTS}/b.gguf"},
-        r"'two' serves b.gguf, and 'one' a.gguf",
+        r"'two' has other weights than 'one': sha256:\w+/b.gguf and not ",
     ),
 }  # fmt: skip
 
