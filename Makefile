@@ -7,7 +7,6 @@ BIN    := $(VENV)/bin
 VLLM   := .venv-vllm
 SGLANG := .venv-sglang
 GPU    := .venv-gpu
-NVFP4  := .work/annie-nano-nvfp4
 PROMPT := .work/promptfoo
 DUEL   := .work/duel
 CLIENTS := .venv-clients
@@ -77,9 +76,8 @@ test-vllm: $(VENV)/.dev $(VLLM)/.installed  ## the conformance suite over a real
 test-sglang: $(VENV)/.dev $(SGLANG)/.installed  ## the conformance suite over a real SGLang on the CPU (installs it: 8.4 GB, with Python 3.12)
 	CONFORMANCE=sglang $(BIN)/python -m pytest -s -m '' tests/conformance/test_conformance.py $(PYTEST_ARGS)
 
-test-gpu: gpu $(VENV)/.dev $(GPU)/.installed $(if $(CONFORMANCE_NVFP4),,$(NVFP4)/artefact.json)  ## the same over vLLM on a CUDA GPU, NVFP4 weights (installs it: 9.6 GB)
-	CONFORMANCE=$(or $(CONFORMANCE),gpu) CONFORMANCE_NVFP4=$(or $(CONFORMANCE_NVFP4),$(NVFP4)) \
-	  $(BIN)/python -m pytest -s -m '' tests/conformance $(PYTEST_ARGS)
+test-gpu: gpu $(VENV)/.dev $(GPU)/.installed  ## the same over vLLM on a CUDA GPU, NVFP4 weights (installs it: 9.6 GB)
+	CONFORMANCE=$(or $(CONFORMANCE),gpu) $(BIN)/python -m pytest -s -m '' tests/conformance $(PYTEST_ARGS)
 
 test-gpu-recipes: gpu $(VENV)/.quantizer  ## every recipe at its own settings on a CUDA GPU, each verified
 	RECIPES_DEVICE=cuda $(BIN)/python -m pytest tests/quantizer/test_every_recipe.py --timeout 3600 $(PYTEST_ARGS)
@@ -274,6 +272,3 @@ $(GPU)/.installed: $(BIN)/uv requirements/vllm-gpu.txt | gpu
 	$(BIN)/python -m venv --clear $(GPU)
 	$(call install,$(GPU),--require-hashes -r requirements/vllm-gpu.txt)
 	@touch $@
-
-$(NVFP4)/artefact.json: models/annie-nano-hf/artefact.json tests/conformance/nvfp4.py | $(GPU)/.installed
-	$(GPU)/bin/python -m tests.conformance.nvfp4 $(NVFP4)

@@ -1,38 +1,28 @@
 """The conformance suite: `open_session` puts a gateway in front of any engine, and `results` runs all checks on it.
 
-The checks and their judges are pure (`app.conformance.checks`). Here are the requests on the wire, and the one check
-that is not request and reply: a caller who disconnects.
+The checks are rows, and their judge is pure (`app.conformance.checks`). Here are the requests on the wire, and the one
+check that is not request and reply: a caller who disconnects.
 """
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from app.conformance.checks import (
-    CANCEL,
-    CHECKS,
-    NO_THOUGHT,
-    THINKING,
-    Check,
-    CheckFailed,
-    CheckRequest,
-    ModelLacks,
-    require,
-    user,
-)
-from app.conformance.engine_api import EngineEndpoints
+from app.conformance import checks
+from app.conformance.checks import CANCEL, CHECKS, Check, CheckFailed, CheckRequest, ModelLacks
 from app.conformance.gateway import InProcessGateway, configuration, run_gateway
 from app.conformance.reply import ObservedReply, observed
 from deploy.core.engine_access import OPEN, EngineAccess
-from deploy.core.engine_http import HTTP_ERRORS
+from deploy.core.engine_http import HTTP_ERRORS, ask_engine, read_json
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import DIALECTS
+from deploy.engine.probe import metric
 from gates.contracts.dialect import Dialect
 
 NEVER_BEGAN = "the engine never began"
@@ -43,6 +33,7 @@ FREE_SECONDS = 3.0
 CHECK_NAMES = (*(check.name for check in CHECKS), CANCEL)
 REPLY_SECONDS = 300.0
 """The client's timeout for one read; the gateway's own deadlines are shorter."""
+PATH = "/v1/chat/completions"
 ENDLESS = {"temperature": 0.0, "max_tokens": 3900, "ignore_eos": True}
 """Greedy, because a sampled reply may begin with a long thought, which delays the first word."""
 
@@ -59,29 +50,51 @@ class CheckOutcome:
 
 @dataclass
 class ConformanceSession:
-    """A gateway in front of an engine, and clients for both."""
+    """A gateway in front of an engine, the engine's own endpoints, and a client for the gateway."""
 
     running: InProcessGateway
-    engine: EngineEndpoints
+    url: str
+    dialect: Dialect
+    access: EngineAccess
     client: httpx2.AsyncClient
 
     async def ask(self, ask: CheckRequest) -> ObservedReply:
         """Send one request and read the whole reply."""
         model = "with_reasoning" if ask.with_reasoning else "annie"
         body = {"model": model, "messages": list(ask.messages), "stream": ask.stream, **ask.fields}
-        url = self.running.url + "/v1/chat/completions"
-        response = await self.client.post(url, json=body)
+        response = await self.client.post(self.running.url + PATH, json=body)
         reply = observed(response.status_code, response.content)
-        if not ask.count:
+        if "thinking" not in ask.fields or not reply.reasoning:
             return reply
-        content, thought = [await self.engine.tokens(text) for text in (reply.content, reply.reasoning)]
-        return replace(reply, content_tokens=content, thought_tokens=thought)
+        return replace(reply, thought_tokens=await self._tokens(reply.reasoning))
 
     @property
     def abilities(self) -> Abilities:
         """What the engine was found to support when the gateway started."""
         (state,) = self.running.gateway.pool.states().values()
         return state.abilities
+
+    async def load(self) -> int:
+        """How many requests the engine computes or has queued, by its metrics; without metrics, the gateway's own."""
+        spec, count = DIALECTS[self.dialect], None
+        with suppress(ValueError):  # they are no metrics
+            if spec.metrics is not None:
+                count = await metric(self.url + spec.metrics, *spec.load, access=self.access)
+        return self.running.outstanding if count is None else count
+
+    async def _tokens(self, text: str) -> int | None:
+        """How many tokens this text is; None for an engine without an endpoint that tells."""
+        tokenize = DIALECTS[self.dialect].tokenize
+        with suppress(LookupError, TypeError, ValueError):  # it was started without the endpoint
+            if tokenize is not None:
+                models = await self._engine("GET", "/v1/models")
+                said = await self._engine("POST", "/tokenize", tokenize(models["data"][0]["id"], text))
+                return int(said["count"]) if "count" in said else len(said["tokens"])
+        return None
+
+    async def _engine(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        async with ask_engine(method, self.url + path, body, self.access) as reply:
+            return await read_json(reply)
 
 
 @asynccontextmanager
@@ -94,7 +107,7 @@ async def open_session(
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         client = httpx2.AsyncClient(limits=limits, timeout=REPLY_SECONDS, trust_env=False)
         async with client, run_gateway(config, model) as it:
-            yield ConformanceSession(it, EngineEndpoints(url, dialect, access), client)
+            yield ConformanceSession(it, url, dialect, access, client)
 
 
 async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
@@ -102,91 +115,74 @@ async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
     lacking: dict[str, CheckOutcome] = {}
     for check in CHECKS:
         before = lacking.get(check.after)
-        found = replace(before, name=check.name) if before else await run(it, check)
-        is_endless = found.name == THINKING and NO_THOUGHT not in found.why  # such a thought can be cut
+        found = replace(before, name=check.name) if before else await _outcome(check.name, _run(it, check))
+        is_endless = (
+            found.name == checks.THINKING and checks.NO_THOUGHT not in found.why
+        )  # such a thought can be cut
         if found.lacks and not is_endless:
             lacking[check.name] = found
         yield found
     yield await run_cancel(it)
 
 
-async def run(it: ConformanceSession, check: Check) -> CheckOutcome:
-    """Run one check: send its requests and judge the replies."""
-    replies: Sequence[ObservedReply]
-    try:
-        if check.together:
-            replies = await asyncio.gather(*(it.ask(ask) for ask in check.asks))
-        else:
-            replies = [await it.ask(ask) for ask in check.asks]
-        check.judge(replies)
-    except CheckFailed as wrong:
-        lacks = isinstance(wrong, ModelLacks)
-        return CheckOutcome(check.name, False, f"the model: {wrong}" if lacks else str(wrong), lacks)
-    except (httpx2.HTTPError, *HTTP_ERRORS, TimeoutError, ValueError, LookupError) as error:
-        return CheckOutcome(check.name, False, f"the reply cannot be read: {error!r}")
-    return CheckOutcome(check.name, True)
-
-
 async def run_cancel(it: ConformanceSession) -> CheckOutcome:
     """A caller disconnects before the first word, in mid-stream, and while it waits for a whole reply."""
+    return await _outcome(CANCEL, _leave(it))
+
+
+async def _outcome(name: str, running: Coroutine[Any, Any, None]) -> CheckOutcome:
     try:
-        for phase in ("first word", "mid-stream", "whole"):
-            await _leave(it, phase)
+        await running
     except CheckFailed as wrong:
-        return CheckOutcome(CANCEL, False, str(wrong))
-    except (httpx2.HTTPError, *HTTP_ERRORS, TimeoutError) as error:
-        return CheckOutcome(CANCEL, False, f"the reply cannot be read: {error!r}")
-    return CheckOutcome(CANCEL, True)
+        lacks = isinstance(wrong, ModelLacks)
+        return CheckOutcome(name, False, f"the model: {wrong}" if lacks else str(wrong), lacks)
+    except (httpx2.HTTPError, *HTTP_ERRORS, TimeoutError, ValueError, LookupError) as error:
+        return CheckOutcome(name, False, f"the reply cannot be read: {error!r}")
+    return CheckOutcome(name, True)
 
 
-async def _leave(it: ConformanceSession, phase: str) -> None:
-    body: dict[str, Any] = {"model": "annie", "messages": [user("Tell me about yourself")], **ENDLESS}
-    body["stream"] = phase != "whole"
-    request = it.client.build_request("POST", it.running.url + "/v1/chat/completions", json=body)
-    asking = asyncio.create_task(it.client.send(request, stream=True))
-    if phase == "mid-stream":
-        reply = await asking
-        require(reply.status_code == 200, f"status {reply.status_code}")
-        await anext(reply.aiter_raw(), b"")
-        await reply.aclose()
+async def _run(it: ConformanceSession, check: Check) -> None:
+    """Send a check's requests and judge the replies."""
+    if check.together:
+        replies = await asyncio.gather(*map(it.ask, check.asks))
     else:
-        if not await _until(it, lambda busy: busy, BEGIN_SECONDS):
-            raise CheckFailed(f"{NEVER_BEGAN}{await _answer_of(asking)}")
-        await hang_up(asking)
-    require(
-        await _until(it, lambda busy: not busy, FREE_SECONDS),
-        f"after a disconnect in {phase}, the engine goes on generating",
-    )
+        replies = [await it.ask(ask) for ask in check.asks]
+    checks.judge(check, replies)
 
 
-async def _answer_of(asking: "asyncio.Task[httpx2.Response]") -> str:
-    """What the engine answered instead, if it did."""
-    if not asking.done():
-        return ""
-    if error := asking.exception():
-        return f": {error!r}"
-    reply = asking.result()
-    body = (await reply.aread())[:400].decode("utf-8", "replace")
-    return f": {reply.status_code} {body!r}"
+async def _leave(it: ConformanceSession) -> None:
+    for phase in ("first word", "mid-stream", "whole"):
+        spoke = asyncio.Event()
+        body = {"model": "annie", "messages": [checks.ABOUT], **ENDLESS, "stream": phase != "whole"}
+        asking = asyncio.create_task(_listen(it, body, spoke))
+        try:
+            if not await _until(it, True, BEGIN_SECONDS):
+                told = asking.exception() if asking.done() else None
+                raise CheckFailed(f"{NEVER_BEGAN}: {told!r}" if told else NEVER_BEGAN)
+            if phase == "mid-stream":
+                async with asyncio.timeout(BEGIN_SECONDS):
+                    await spoke.wait()
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+        freed = await _until(it, False, FREE_SECONDS)
+        checks.require(freed, f"after a disconnect in {phase}, the engine goes on generating")
 
 
-async def hang_up(asking: "asyncio.Task[httpx2.Response]") -> None:
-    """Disconnect, before or after the reply's head."""
-    asking.cancel()
-    await asyncio.wait([asking])
-    if not asking.cancelled():
-        await asking.result().aclose()
+async def _listen(it: ConformanceSession, body: dict[str, Any], spoke: asyncio.Event) -> None:
+    async with it.client.stream("POST", it.running.url + PATH, json=body) as reply:
+        async for part in reply.aiter_raw():
+            checks.require(reply.status_code == 200, f"status {reply.status_code} {part[:400]!r}")
+            spoke.set()
 
 
-async def _until(it: ConformanceSession, true: Any, seconds: float) -> bool:
-    """Wait for a load (the engine's, or the gateway's if the engine has no metrics) for which `true` holds; whether it came."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while loop.time() < end:
-        running = await it.engine.running()
-        if true(it.running.outstanding if running is None else running):
+async def _until(it: ConformanceSession, busy: bool, seconds: float) -> bool:
+    """Wait until the engine is busy, or idle; whether it came to that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while bool(await it.load()) is not busy:
+                await asyncio.sleep(0.01)
             return True
-        await asyncio.sleep(0.01)
     return False
 
 

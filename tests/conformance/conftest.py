@@ -24,7 +24,8 @@ FULL = ("llama-hermes", "vllm-hermes", "gpu-hermes")
 def chosen() -> list[str]:
     """The kinds of this run."""
     words = os.environ.get("CONFORMANCE", "llama").split(",")
-    return [name for name in COLUMNS if name in words or name.partition("-")[0] in words]
+    families = {name for name in COLUMNS if name.partition("-")[0] in words}
+    return [name for name in KINDS if name in words or name in families]
 
 
 def installs() -> list[Install]:

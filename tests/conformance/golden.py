@@ -1,8 +1,8 @@
 """Golden streams: the bytes that real engines sent, and what a caller hears of them.
 
 `tests/data/streams/ENGINE-NAME.sse` holds the raw body, `.json` beside it who sent it and to what
-request, `.heard.json` what a caller hears of it, streaming and not. `python -m
-tests.conformance.record` makes them; nothing here touches a network.
+request, `.heard.json` what a caller hears of it, streaming and not. `tests.conformance.record` makes them; nothing
+here touches a network.
 """
 
 import json

@@ -1,24 +1,19 @@
-"""Record golden streams from real engines: `python -m tests.conformance.record [KIND ...]`.
+"""Record golden streams from real engines: the suite does it before it stops one, with `CONFORMANCE_RECORD=1`.
 
-Each engine is started here, asked what the gateway would ask it, and its raw bytes are written
-down, with the request beside them and with what a caller hears of them. With `CONFORMANCE_RECORD=1`
-the suite does the same before it stops an engine. Look at the difference that git shows before you
-commit it: an expectation is right because somebody read it.
+An engine is asked what the gateway would ask it, and its raw bytes are written down, with the request beside them and
+with what a caller hears of them. Read the difference that git shows before you commit it.
 """
 
-import argparse
-import asyncio
 import json
 import os
 import signal
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from app.api.engine_request import AskedEngine, upstream_body
-from tests.conformance.engines import COLUMNS, KINDS, Engine, Kind, serving
+from tests.conformance.engines import Engine, Kind
 from tests.conformance.golden import FOLDER, Golden, Shot, abilities_of, expectation, read, shots_for
 from tests.conformance.versions import version as version_of
 
@@ -113,22 +108,3 @@ async def record(engine: Engine) -> None:
         for shot in shots_for(kind.name):
             write(kind, version, shot, *await take(client, engine, shot))
             print(f"{kind.name}-{shot.name}", flush=True)
-
-
-async def start_and_record(kind: Kind) -> None:
-    """An engine of its own, for as long as it takes."""
-    with tempfile.TemporaryDirectory() as state:
-        async with serving(kind, Path(state)) as engine:
-            await record(engine)
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance.record", description=__doc__)
-    parser.add_argument("kinds", nargs="*", default=[*COLUMNS, "llama-stranger"], metavar="KIND")
-    for name in parser.parse_args().kinds:
-        asyncio.run(start_and_record(KINDS[name]))
-
-
-if __name__ == "__main__":
-    main()

@@ -60,7 +60,7 @@ CPU = Install(
 GPU = Install(
     "test-gpu",
     ROOT / ".venv-gpu" / "bin" / "python",
-    Path(os.environ.get("CONFORMANCE_NVFP4", ROOT / ".work" / "annie-nano-nvfp4")).absolute(),
+    Path(os.environ.get("CONFORMANCE_NVFP4", ROOT / "models" / "annie-nano-nvfp4-hf")).absolute(),
     # A nano needs little; the rest of the card stays for others, other engines of this suite among them.
     ("--gpu-memory-utilization", "0.5", "--kv-cache-memory-bytes", "1G", TOLD),
     # FlashInfer's sampler is compiled at the first start, by a compiler that a host may not have.
