@@ -120,7 +120,7 @@ class Account:
         seconds = None if after is None else max(ceil(after), 1)
         wait = "" if seconds is None else f": try again in {seconds} s"
         text = _MESSAGES[limit].format(name=self.name, limit=getattr(self.limits, limit))
-        return KeyLimited(text + wait, f"key_{limit}_exceeded", seconds=seconds)
+        return KeyLimited(text + wait, f"key_{limit}_exceeded", retry_after=seconds)
 
 
 def _run_off(limits: KeyLimits, meter: Meter, now: float) -> Meter:

@@ -1,18 +1,28 @@
 """Errors to HTTP, in one place."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app.errors.tree import BadField, KeyLimited, MannersError, UnknownThing, WrongMethod, envelope_for
+from app.errors.tree import (
+    INTERNAL,
+    BadField,
+    KeyLimited,
+    MannersError,
+    UnknownThing,
+    WrongMethod,
+    envelope_for,
+)
 from app.telemetry.log import Logger, where
 
 
-def error_response(error: MannersError, headers: list[tuple[bytes, bytes]] = [], path: str = "") -> Any:  # noqa: B006 (never written)
+def error_response(error: MannersError, headers: Sequence[tuple[bytes, bytes]] = (), path: str = "") -> Any:
     """The envelope of the API at this path (OpenAI's, if in doubt) with the error's status."""
     body = msgspec.json.encode(envelope_for(path, error))
     response = Response(body, error.status, media_type="application/json")
@@ -32,8 +42,7 @@ def error_response(error: MannersError, headers: list[tuple[bytes, bytes]] = [],
 def install(app: FastAPI, log: Logger) -> None:
     """Make every error of this application an envelope."""
 
-    def ours(request: Request, error: Exception) -> Response:
-        route = getattr(request.scope.get("route"), "path", None)  # the template: it holds no caller's text
+    def ours(request: Request, error: Exception) -> Any:
         if isinstance(error, MannersError):
             told = error
         elif isinstance(error, RequestValidationError):
@@ -43,15 +52,19 @@ def install(app: FastAPI, log: Logger) -> None:
         elif isinstance(error, HTTPException):
             told = _from_http(request, error)
         else:
-            log.error("internal_error", path=route, **where(error))
-            told = MannersError("something went wrong in the gateway; its log says what")
+            log.error("internal_error", path=_route(request), **where(error))
+            told = MannersError(INTERNAL)
         known = getattr(request.state, "request_id", "")
         headers = [(b"x-request-id", known.encode()), (b"x-manners-engine", b"none")]
-        response: Response = error_response(told, headers, request.url.path)
-        return response
+        return error_response(told, headers, request.url.path)
 
     for kind in (MannersError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, ours)
+
+
+def _route(request: Request) -> str | None:
+    """The template of the path: it holds no caller's text."""
+    return getattr(request.scope.get("route"), "path", None)
 
 
 def _from_http(request: Request, error: HTTPException) -> MannersError:
@@ -59,15 +72,7 @@ def _from_http(request: Request, error: HTTPException) -> MannersError:
     if error.status_code == 404:
         return UnknownThing(f"there is nothing at {path[:200]}")
     if error.status_code == 405:
-        first = (error.headers or {}).get("Allow", "")
-        return WrongMethod(f"{request.method} is not for {path[:200]}", _allowed(request, first))
-    wrong = BadField(str(error.detail), "invalid_request")
-    wrong.status = error.status_code
-    return wrong
-
-
-def _allowed(request: Request, first: str) -> str:
-    """The methods at this path by the OpenAPI document; the framework names those of the first route only."""
-    route = getattr(request.scope.get("route"), "path", "")
-    listed = request.app.openapi()["paths"].get(route, {})
-    return ", ".join(sorted({method.upper() for method in listed} | set(filter(None, first.split(", ")))))
+        routes = iter_route_contexts(request.app.routes)  # the framework names the methods of the first only
+        allow = {method for one in routes if one.path == _route(request) for method in one.methods or ()}
+        return WrongMethod(f"{request.method} is not for {path[:200]}", allow=", ".join(sorted(allow)))
+    return BadField(str(error.detail), "invalid_request", status=error.status_code)

@@ -5,7 +5,7 @@ prompts, paths and addresses. For every other fault the caller gets the gateway'
 unless the gateway has the same one.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +13,8 @@ import msgspec
 
 from app.errors.engine_words import MAX_WORDS, fit_for_callers
 from app.errors.tree import (
+    CODES,
+    INTERNAL,
     UPSTREAM_CODES,
     ChoiceNotKept,
     ContextExceeded,
@@ -49,18 +51,10 @@ _TOO_LONG = (
 )
 _NO_REASON = "the engine refused the request and gave no reason that can be passed on; its log may have one"
 _OUR_VERDICTS: Mapping[str, type[UpstreamError]] = {e.code: e for e in (ReplyFiltered, ChoiceNotKept)}
+_OURS = CODES | UPSTREAM_CODES | {"total_timeout"}
+"""Codes of the gateway's own. An engine's fault never carries one, or the gateway would not count it against the engine."""
 _EVERY_ENGINE_HAS = "/v1/chat/completions"
 _OUR_BUG = MannersError.code
-
-
-def _codes(kind: type[MannersError]) -> Iterator[str]:
-    yield kind.code
-    for below in kind.__subclasses__():
-        yield from _codes(below)
-
-
-_OURS = frozenset(_codes(MannersError)) | UPSTREAM_CODES | {"total_timeout"}
-"""Codes of the gateway's own. An engine's fault never carries one, or the gateway would not count it against the engine."""
 
 
 def from_status(status: int, body: bytes, path: str = _EVERY_ENGINE_HAS) -> MannersError:
@@ -108,7 +102,7 @@ def as_upstream_error(error: BaseException) -> MannersError:
 
 def as_internal_error(error: BaseException) -> MannersError:
     """The error for a reply that could not be written to the caller: a bug of ours. `__cause__` is the original error."""
-    return _in_place_of(error, MannersError("something went wrong in the gateway; its log says what"))
+    return _in_place_of(error, MannersError(INTERNAL))
 
 
 def _in_place_of(error: BaseException, told: MannersError) -> MannersError:

@@ -40,15 +40,19 @@
 
 from typing import Any, Final
 
+CODES: Final = {"internal_error"}
+"""One of each class, filled as they are made."""
+INTERNAL: Final = "something went wrong in the gateway; its log says what"
+
 
 class MannersError(Exception):
-    """The base class; `status` is the HTTP status if no byte has been sent."""
+    """The base class; `status` is the HTTP status if no byte has been sent, `retry_after` the seconds for `Retry-After`."""
 
     status = 500
     type = "server_error"
     code = "internal_error"
+    param: str | None = None
     retry_after: int | None = None
-    """Seconds for `Retry-After`."""
 
     def __init_subclass__(
         cls, status: int = 0, type: str = "", code: str = "", retry_after: int | None = None
@@ -58,13 +62,14 @@ class MannersError(Exception):
         cls.status = status or cls.status
         cls.type, cls.code = type or cls.type, code or cls.code
         cls.retry_after = retry_after or cls.retry_after
+        CODES.add(cls.code)
 
-    def __init__(self, message: str, code: str | None = None, *, param: str | None = None) -> None:
+    def __init__(self, message: str, code: str | None = None, **own: Any) -> None:
+        """`own`: attributes of this error that differ from its class."""
         super().__init__(message)
         self.message = message
-        self.param = param
-        if code is not None:
-            self.code = code
+        self.code = self.code if code is None else code
+        self.__dict__.update(own)
 
     def envelope(self) -> dict[str, Any]:
         """OpenAI's error object."""
@@ -105,11 +110,9 @@ class KeyTaken(RequestError, status=422, code="idempotency_key_reused"):
 
 
 class WrongMethod(RequestError, status=405, code="method_not_allowed"):
-    """The path exists, the method does not."""
+    """The path exists, the method does not; `allow` names those that do."""
 
-    def __init__(self, message: str, allow: str) -> None:
-        super().__init__(message)
-        self.allow = allow
+    allow = ""
 
 
 class BadHTTP(RequestError, code="invalid_http"):
@@ -142,10 +145,6 @@ class UnsupportedMediaType(RequestError, status=415, code="unsupported_media_typ
 class EngineRefused(RequestError, code="engine_refused"):
     """The engine answered 4xx: it understood the request and will not serve it."""
 
-    def __init__(self, message: str, code: str | None = None, *, status: int = 400) -> None:
-        super().__init__(message, code)
-        self.status = status
-
 
 class ContextExceeded(EngineRefused, code="context_length_exceeded"):
     """The conversation, its tools and its reply exceed the engine's context.
@@ -153,29 +152,19 @@ class ContextExceeded(EngineRefused, code="context_length_exceeded"):
     `shared`: they exceed what is left of a context that all requests of the engine share.
     """
 
-    def __init__(self, message: str, *, shared: bool = False) -> None:
-        super().__init__(message)
-        self.shared = shared
+    shared = False
 
 
 class Unauthorized(MannersError, status=401, type="authentication_error", code="invalid_api_key"):
     """No key, or a wrong one."""
 
 
-class Busy(MannersError, status=429, type="rate_limit_error", code="queue_full"):
+class Busy(MannersError, status=429, type="rate_limit_error", code="queue_full", retry_after=1):
     """The concurrency limit is reached, and the queue is full or too slow."""
 
-    def __init__(self, message: str, code: str | None = None, *, seconds: int = 1) -> None:
-        super().__init__(message, code)
-        self.retry_after = seconds
 
-
-class KeyLimited(MannersError, status=429, type="rate_limit_error", code="key_rpm_exceeded"):
-    """The caller's key has used up one of its limits or budgets; `seconds` until it may try again, None: never."""
-
-    def __init__(self, message: str, code: str | None = None, *, seconds: int | None = 1) -> None:
-        super().__init__(message, code)
-        self.retry_after = seconds
+class KeyLimited(MannersError, status=429, type="rate_limit_error", code="key_rpm_exceeded", retry_after=1):
+    """The caller's key has used up one of its limits or budgets; `retry_after` None: it may never try again."""
 
 
 class TooManyConnections(MannersError, status=503, code="too_many_connections", retry_after=1):
@@ -228,27 +217,19 @@ class ChoiceNotKept(UpstreamError, status=502, code="tool_choice_not_kept"):
     """
 
 
-UPSTREAM_CODES: Final = frozenset(
-    {
-        "connect_failed", "connect_timeout", "engine_busy", "first_token_timeout", "host_exhausted", "idle_timeout",
-        "reply_fully_filtered", "tool_choice_not_kept", "upstream_call_too_long", "upstream_disconnected",
-        "upstream_event_too_long", "upstream_malformed", "upstream_status", "upstream_too_large",
-        "upstream_too_many_calls", "upstream_truncated",
-    }
-)  # fmt: skip
+_UPSTREAM = """
+    connect_failed connect_timeout engine_busy first_token_timeout host_exhausted idle_timeout reply_fully_filtered
+    tool_choice_not_kept upstream_call_too_long upstream_disconnected upstream_event_too_long upstream_malformed
+    upstream_status upstream_too_large upstream_too_many_calls upstream_truncated
+"""
+UPSTREAM_CODES: Final = frozenset(_UPSTREAM.split())
 """Codes of what an engine did wrong, as the gateway names it."""
 
 ANTHROPIC_PATH: Final = "/v1/messages"
 _ANTHROPIC_TYPES: Final = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+    429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
+}  # fmt: skip
 
 
 def envelope_for(path: str, error: MannersError) -> dict[str, Any]:

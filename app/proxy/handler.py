@@ -164,7 +164,7 @@ class ProxyHandler:
         """Accept a request that can be served. Raises RequestError, Draining, Busy or ClientGone."""
         surface, method, state = context.surface, scope["method"], scope["state"]
         if method != "POST":
-            raise WrongMethod(f"{method[:16]} is not for {surface.path}: POST a request", "POST")
+            raise WrongMethod(f"{method[:16]} is not for {surface.path}: POST a request", allow="POST")
         peer = state.get("caller") or scope["client"][0]
         raw, held = await self._uploads.body(receive, state["headers"].get(b"content-length", b""), peer)
         start = time.perf_counter()

@@ -88,6 +88,11 @@ async def test_a_newcomer_is_told_what_there_is_and_no_model(home: GatewayFixtur
     assert "annie" not in str(told)
 
 
+async def test_a_wrong_method_is_told_all_that_the_path_takes(home: GatewayFixture) -> None:
+    answer = await fetch(home, "PATCH", home.admin + "/admin/overrides", f"Bearer {TOKEN}")
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, POST")
+
+
 @pytest.mark.parametrize("path", ["/admin/status", "/admin/engines", "/admin/nothing", "/admin/promote"])
 async def test_the_operators_listener_needs_their_token(home: GatewayFixture, path: str) -> None:
     """A caller's key is no operator's."""
