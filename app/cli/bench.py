@@ -25,8 +25,7 @@ from deploy.profiles import matrix
 from deploy.profiles.matrix import TITLES, BenchCell, BenchRow, finite, words
 from gates.contracts.case import Suite
 from gates.contracts.sample import LATENCY_PREFIX
-from gates.run.latency_readings import latency_readings
-from gates.run.latency_schedule import Schedule
+from gates.run.latency import Schedule, latency_readings
 from gates.run.progress import Display
 from gates.run.runner import LATENCY_PACE
 from gates.run.runner import run as ask

@@ -28,8 +28,7 @@ from gates.report.keys import load_or_make, trusted
 from gates.report.statement import Statement
 from gates.report.verify import ATTACHMENTS, open_report, verify_report
 from gates.report.write import attach, suite_asked, write_report
-from gates.run.gate_job import check_held
-from gates.run.job import judge_samples, run_job
+from gates.run.job import check_held, judge_samples, run_job
 from gates.run.progress import Display
 from gates.run.report_builder import build_statement, decision_summary, reply_texts, summary
 from gates.run.rulings import FILE as RULINGS

@@ -40,7 +40,7 @@ from gates.policy.load import DERIVED, policy_for
 from gates.report import labels
 from gates.report.statement import Harness, Pinned, Statement
 from gates.report.write import WrittenReport
-from gates.run.gate_job import GateJob, ServedModel
+from gates.run.job import GateJob, ServedModel
 from gates.run.rulings import OutsideChecks
 from gates.run.target import Variant
 from gates.suite import contamination

@@ -1,6 +1,6 @@
 """The plan and the table of `manners bench`: engines, thinking on and off, streamed and whole replies. Pure.
 
-Requests are those of the latency gate (`gates.run.latency_schedule`). A cell is one engine with one setting of thinking and
+Requests are those of the latency gate (`gates.run.latency`). A cell is one engine with one setting of thinking and
 streaming. The TTFT of a reply that is not streamed is its total time.
 """
 
@@ -13,8 +13,7 @@ from typing import Any, Final
 from deploy.engine.dialects import DIALECTS
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.sample import LATENCY_PREFIX
-from gates.run.latency_readings import LatencyReading
-from gates.run.latency_schedule import Schedule, latency_requests
+from gates.run.latency import LatencyReading, Schedule, latency_requests
 from gates.run.request import PlannedRequest, body_digest
 from gates.run.target import Arm, Target, Variant
 

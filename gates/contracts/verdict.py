@@ -1,6 +1,5 @@
 """The values of a decision: three possible verdicts, with the numbers behind them. No logic."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -59,7 +58,7 @@ class Flip:
 class GateResult:
     """One rule applied to one gate. `estimate` (in `unit`) has the bounds `interval`, and `limit` is the policy's.
 
-    `extend` requests stage 2. Only reports of earlier releases have `curve`, `curve_words` and `alarms`.
+    `extend` requests stage 2.
     """
 
     gate: str
@@ -74,10 +73,7 @@ class GateResult:
     unit: str
     sentence: str
     extend: bool = False
-    curve: tuple[Mapping[str, float], ...] = ()
-    curve_words: str = ""
     flips: tuple[Flip, ...] = ()
-    alarms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class LatencyRule:
 
 @dataclass(frozen=True, slots=True)
 class LatencySettings:
-    """How latency is measured (`gates.run.latency_schedule`). `buckets`: prompt lengths in tokens. `regime`: the conversation before
+    """How latency is measured (`gates.run.latency`). `buckets`: prompt lengths in tokens. `regime`: the conversation before
     the last turn is cached. `pause`: the shortest and longest
     silence before a request, in seconds. `cache_unsaid` accepts engines that do not report cached tokens.
     """

@@ -1,6 +1,6 @@
 """Checks of what a report proves. Pure; promotion and `manners gate verify` call those they need.
 
-Each raises ReportError if it fails. `signature` comes first, on the bytes that were received.
+Each raises ReportError if it fails.
 """
 
 import hashlib
@@ -10,34 +10,18 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Final, Literal
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from gates.artefact.manifest import Artefact, Lineage, Provenance, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics, differences, permits
 from gates.contracts.verdict import Verdict
 from gates.policy.policy import NumericsRule, Policy
-from gates.report.dsse import Envelope, signers
 from gates.report.statement import EngineIdentity, ModelIdentity, Pinned, SampleIndex, Statement, parse_time
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """How far ahead another machine's clock may be before its report counts as being from the future."""
 
 MAX_SHOWN: Final = 3
-
-
-def signature(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
-    """The ids of the trusted keys that signed, at least one."""
-    if found := signers(envelope, trusted):
-        return found
-    if not envelope.signatures:
-        why = "the report is not signed"
-    elif any(s.keyid in trusted for s in envelope.signatures):
-        why = "the signature does not fit what it signs; the report was changed after it was signed"
-    else:
-        why = f"signed by {envelope.signatures[0].keyid:.80}, a key that is not trusted here"
-    raise ReportError("report_signature", why)
 
 
 def age(statement: Statement, now: datetime, max_age_days: float | None) -> timedelta:

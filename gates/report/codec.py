@@ -1,11 +1,11 @@
-"""Canonical JSON, and typed values as plain ones; `gates.decode.decoder` reads them. Pure."""
+"""Canonical JSON, and typed values as plain ones. Pure."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from gates.decode.decoder import DecodeError, convert
+from gates.decode.decoder import DecodeError
 
 
 def canonical(value: Any) -> bytes:
@@ -17,7 +17,5 @@ def canonical(value: Any) -> bytes:
         raise DecodeError("", f"cannot be written as JSON ({error})") from None
 
 
-def encode(value: Any, hint: Any = Any) -> Any:
-    """The plain JSON value of a dataclass or NamedTuple. With its hint, an int where a float belongs becomes one."""
-    plain = msgspec.to_builtins(value)
-    return plain if hint is Any else msgspec.to_builtins(convert(plain, hint))
+encode: Final = msgspec.to_builtins
+"""The plain JSON value of a dataclass or NamedTuple."""

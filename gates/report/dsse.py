@@ -9,23 +9,21 @@ Sources: secure-systems-lab/dsse v1.0.2, protocol.md and envelope.md; RFC 8032 f
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final, Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from gates.contracts import strict_json
-from gates.decode.decoder import DecodeError, read
+from gates.contracts.errors import ReportError
+from gates.decode.decoder import DecodeError, Meta, read
 from gates.report.codec import canonical, encode
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
-MAX_SIGNATURES: Final = 16
-"""Every signature costs a verification, so untrusted envelopes are limited; real ones have one or two."""
 
-
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Signature:
     """A signature of 64 bytes, and the id of the key that claims to have made it."""
 
@@ -35,11 +33,11 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A payload and its signatures, ordered by key id, at most one per key."""
+    """A payload and its one signature. The keys are DSSE's; bytes are written in base64."""
 
     payload: bytes
-    signatures: tuple[Signature, ...]
-    payloadType: str = PAYLOAD_TYPE  # the keys are DSSE's; bytes are written in base64
+    signatures: Annotated[tuple[Signature, ...], Meta(min_length=1, max_length=1)]
+    payloadType: Literal["application/vnd.in-toto+json"] = PAYLOAD_TYPE
 
 
 def key_id(key: Ed25519PublicKey) -> str:
@@ -54,27 +52,23 @@ def pae(payload_type: str, body: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(body), body)
 
 
-def sign(payload: bytes, key: Ed25519PrivateKey, payload_type: str = PAYLOAD_TYPE) -> Envelope:
-    """An envelope with one signature."""
-    made = Signature(key_id(key.public_key()), key.sign(pae(payload_type, payload)))
-    return Envelope(payload, (made,), payload_type)
+def sign(payload: bytes, key: Ed25519PrivateKey) -> Envelope:
+    """The signed envelope."""
+    return Envelope(payload, (Signature(key_id(key.public_key()), key.sign(pae(PAYLOAD_TYPE, payload))),))
 
 
-def signers(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
-    """The ids of the trusted keys with a valid signature. If a signature names a trusted key and does not verify, none counts."""
-    message = pae(envelope.payloadType, envelope.payload)
-    named = [s for s in envelope.signatures if s.keyid in trusted]
-    if all(_holds(trusted[s.keyid], s.sig, message) for s in named):
-        return tuple(s.keyid for s in named)
-    return ()
-
-
-def _holds(key: Ed25519PublicKey, sig: bytes, message: bytes) -> bool:
+def signer(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> str:
+    """The id of the trusted key that signed. Raises ReportError."""
+    (signature,) = envelope.signatures
+    if (key := trusted.get(signature.keyid)) is None:
+        why = f"signed by {signature.keyid:.80}, a key that is not trusted here"
+        raise ReportError("report_signature", why)
     try:
-        key.verify(sig, message)
+        key.verify(signature.sig, pae(envelope.payloadType, envelope.payload))
     except InvalidSignature:
-        return False
-    return True
+        why = "the signature does not fit what it signs; the report was changed after it was signed"
+        raise ReportError("report_signature", why) from None
+    return signature.keyid
 
 
 # ------------------------------------------------------------------------------------------- text
@@ -91,9 +85,6 @@ def parse(text: bytes) -> Envelope:
         envelope = read(Envelope, strict_json.loads(text))
     except ValueError as error:
         raise DecodeError("", f"not a DSSE envelope, cut off or damaged ({error})") from None
-    keyids = [s.keyid for s in envelope.signatures]
-    if len(keyids) > MAX_SIGNATURES:
-        raise DecodeError("", f"{len(keyids)} signatures; at most {MAX_SIGNATURES} are read")
-    if keyids != sorted(set(keyids)) or render(envelope) != text:
+    if render(envelope) != text:
         raise DecodeError("", "a DSSE envelope, but not in the form that this program writes; it was edited")
     return envelope

@@ -1,11 +1,13 @@
-"""Labels and formatted values of a report, shared by the page and the Markdown. Pure."""
+"""What a report shows: its labels, its formatted values, and its replies. Shared by the page and the Markdown. Pure."""
 
-import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isinf
 from typing import Final
 
 from gates.contracts.metric import METRICS
 from gates.contracts.sample import BASELINE, CANDIDATE, OTHER_PREFIX
-from gates.contracts.verdict import GateResult, Verdict
+from gates.contracts.verdict import GateResult, Outcome, Verdict
 from gates.judge.formatting import percent, plural, points, title
 from gates.report.statement import Statement
 
@@ -26,27 +28,19 @@ def sentence(words: str) -> str:
     return words[:1].upper() + words[1:] + ("" if words.endswith((".", "?")) else ".")
 
 
-def is_rate(gate: str) -> bool:
-    """Whether a latency gate measures a rate instead of a time."""
-    metric = METRICS.get(gate.partition("[")[0])
-    return metric is not None and metric.is_rate
-
-
 def headline(statement: Statement) -> str:
     """The verdict in one sentence."""
-    deciding = [gate for gate in statement.decision.gates if gate.tier != "advisory"]
+    deciding = [gate.verdict for gate in statement.decision.gates if gate.tier != "advisory"]
     models = (statement.candidate.model, statement.baseline.model)
     new, old = (model.name for model in models)
     if new == old:  # one model in two forms: the forms tell them apart
         new, old = (f"{model.name} ({model.format})" for model in models)
-    match statement.verdict:
-        case Verdict.PASS:
-            return f"{new} may take over from {old}: all {plural(len(deciding), 'deciding rule')} passed."
-        case Verdict.FAIL:
-            failed = sum(gate.verdict is Verdict.FAIL for gate in deciding)
-            return f"{new} must not take over: {failed} of {plural(len(deciding), 'deciding rule')} failed."
-        case Verdict.INCONCLUSIVE:
-            return f"It is not known whether {new} may take over from {old}."
+    rules = plural(len(deciding), "deciding rule")
+    if statement.verdict is Verdict.PASS:
+        return f"{new} may take over from {old}: all {rules} passed."
+    if statement.verdict is Verdict.FAIL:
+        return f"{new} must not take over: {deciding.count(Verdict.FAIL)} of {rules} failed."
+    return f"It is not known whether {new} may take over from {old}."
 
 
 REASONS: Final = 6  # shown at the top; all reasons stand with their gates
@@ -71,7 +65,8 @@ def amount(value: float | None, gate: GateResult) -> str:
     if value is None:
         return "–"
     if gate.rule == "latency":
-        return f"{plain(value)} {gate.unit}"
+        many = f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}".removesuffix(".0")
+        return f"{'∞' if isinf(value) else many} {gate.unit}"
     if gate.rule == "ratio":
         return f"{percent(abs(value))} {'faster' if value < 0 else 'slower'}"
     if gate.rule == "compare":
@@ -79,46 +74,29 @@ def amount(value: float | None, gate: GateResult) -> str:
     return percent(value)
 
 
-def plain(value: float) -> str:
-    """A number for display: 1,204 or 92.3; infinity is ∞."""
-    return (
-        "∞"
-        if math.isinf(value)
-        else f"{value:,.0f}"
-        if abs(value) >= 100
-        else f"{value:,.1f}".removesuffix(".0")
-    )
-
-
-def measured(gate: GateResult) -> str:
-    """What was measured: counts where cases were counted, else the estimate."""
-    if gate.n == 0:
-        return "nothing"
-    counted = gate.rule in ("floor", "zero", "rate")
-    return tally_text(gate.n - gate.bad, gate.n) if counted else amount(gate.estimate, gate)
-
-
 def required(gate: GateResult) -> str:
     """What the policy asks for."""
     if gate.rule == "zero":
         return "0 failures"
-    least = gate.rule in ("floor", "rate") or (gate.rule == "latency" and is_rate(gate.gate))
+    metric = METRICS.get(gate.gate.partition("[")[0])
+    least = gate.rule in ("floor", "rate") or (gate.rule == "latency" and metric and metric.is_rate)
     return f"{'≥' if least else '≤'} {amount(gate.limit, gate)}"
 
 
-def tally_text(ok: int, n: int, lost: int = 0) -> str:
-    """A count of good answers, 24/25, with the number of lost ones."""
-    return f"{ok}/{n}" + (f" ({lost} lost)" if lost else "")
+def counted(statement: Statement, name: str, prefix: str = "", *, named: bool = False) -> list[str]:
+    """Good answers of candidate and baseline to a gate's prompts, 24/25, with the number of lost ones; "–" if none were asked."""
+    found = [statement.tally(name, f"{prefix}{arm}", named=named) for arm in (CANDIDATE, BASELINE)]
+    return [f"{t.ok}/{t.n}" + (f" ({t.lost} lost)" if t.lost else "") if t else "–" for t in found]
 
 
 def side_by_side(statement: Statement, gate: GateResult) -> tuple[str, str]:
     """The results of candidate and baseline by a rule, in prompts; a time is the candidate's, or relative to the baseline's."""
-    if gate.rule in ("latency", "ratio"):
-        return measured(gate), "–"
-    named = gate.rule == "floor"
-    found = (statement.tally(gate.gate, arm, named=named) for arm in (CANDIDATE, BASELINE))
-    ours, its = (tally_text(t.ok, t.n, t.lost) if t else "" for t in found)
-    return ours or measured(gate), its or "–"
+    ours, its = counted(statement, gate.gate, named=gate.rule == "floor")
+    if ours == "–" or gate.rule in ("latency", "ratio"):
+        in_prompts = gate.rule in ("floor", "zero", "rate")
+        ours = f"{gate.n - gate.bad}/{gate.n}" if in_prompts else amount(gate.estimate, gate)
+        ours = ours if gate.n else "nothing"
+    return ours, its
 
 
 def overview_cells(statement: Statement, name: str) -> tuple[str, str, str]:
@@ -138,8 +116,7 @@ def other_cell(statement: Statement, name: str) -> str:
     """Good answers of candidate and baseline by the replies that do not decide; those of the decision where none differed."""
     prefix = OTHER_PREFIX[statement.judged]
     prefix = prefix if any(tally.arm.startswith(prefix) for tally in statement.tallies) else ""
-    found = (statement.tally(name, f"{prefix}{arm}", named=False) for arm in (CANDIDATE, BASELINE))
-    return " · ".join(tally_text(t.ok, t.n, t.lost) if t else "–" for t in found)
+    return " · ".join(counted(statement, name, prefix))
 
 
 def other_words(statement: Statement, name: str) -> str:
@@ -164,3 +141,62 @@ def gate_verdict(statement: Statement, name: str) -> tuple[Verdict, bool]:
 def gate_names(statement: Statement) -> list[str]:
     """The gates of the decision in order, each once."""
     return list(dict.fromkeys(gate.gate for gate in statement.decision.gates))
+
+
+# ----------------------------------------------------------------------------------------- replies
+
+
+@dataclass(frozen=True, slots=True)
+class PromptAndReply:
+    """A prompt (its last user message) and the raw reply, with tool calls written out."""
+
+    prompt: str
+    reply: str
+
+
+Texts = Mapping[tuple[str, str], PromptAndReply]
+"""The prompt and reply of a case (id) and an arm, as far as they are known."""
+
+MAX_SHOWN: Final = 20  # cases per gate that are shown with their texts
+MAX_TEXT: Final = 1500  # characters of a prompt or a reply; a spoken reply has 100 to 300
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyEntry:
+    """One case of one gate that the candidate failed, or that flipped: its outcome in both arms, and the evidence (the candidate's, else
+    the baseline's).
+    """
+
+    case: str
+    named: bool
+    candidate: Outcome
+    baseline: Outcome
+    why: str
+
+
+def entries(statement: Statement) -> dict[str, list[ReplyEntry]]:
+    """The entries of each gate, in the decision's order; losses first, named cases before others."""
+    failed = {(f.arm, f.gate, f.case): f for f in statement.failures}
+    found: dict[str, list[ReplyEntry]] = {}
+    for gate in gate_names(statement):
+        cases = [case for arm, its, case in failed if (arm, its) == (CANDIDATE, gate)]
+        cases += [flip.case for rule in statement.decision.gates if rule.gate == gate for flip in rule.flips]
+        made = list[ReplyEntry]()
+        for case in dict.fromkeys(cases):
+            ours, theirs = (failed.get((arm, gate, case)) for arm in (CANDIDATE, BASELINE))
+            mine, its = (one.outcome if one else "ok" for one in (ours, theirs))
+            evidence = ours or theirs
+            named, why = (evidence.named, evidence.why) if evidence else (False, "")
+            made.append(ReplyEntry(case, named, mine, its, why))
+        if made:
+            found[gate] = sorted(
+                made, key=lambda e: (e.candidate == "ok", e.baseline != "ok", not e.named, e.case)
+            )
+    return found
+
+
+def count(found: list[ReplyEntry]) -> str:
+    """How many the candidate failed, and how many of these the baseline did not: "123 failed, 120 of them right in the baseline"."""
+    failed = [entry for entry in found if entry.candidate != "ok"]
+    lost = sum(entry.baseline == "ok" for entry in failed)
+    return f"{len(failed)} failed, {lost} of them right in the baseline"

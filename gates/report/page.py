@@ -1,10 +1,11 @@
 """The report for people: one HTML page, and Markdown short enough for a pull request. Views only; `report.json` counts.
 
 The templates escape every value. In Markdown, foreign text stands in fences and code spans that are longer than any run of backticks in
-it, or is escaped.
+it, or is escaped. Control characters, and marks that make one text look like another, are written out.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
@@ -15,10 +16,9 @@ from markupsafe import Markup
 
 from gates.contracts.sample import BASELINE, CANDIDATE
 from gates.judge.formatting import title
-from gates.report import labels, replies
-from gates.report.document import SAMPLES_FILE
-from gates.report.replies import Texts, shorten, visible
-from gates.report.statement import Pinned, Statement
+from gates.report import labels
+from gates.report.labels import Texts
+from gates.report.statement import SAMPLES_FILE, Pinned, Statement
 
 POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -60,7 +60,7 @@ def _template(name: str, finalize: Callable[[Any], Any], autoescape: bool) -> Te
     helpers = (title, shorten, pairs, versioned, code, fence)
     made.globals |= {helper.__name__: helper for helper in helpers}
     made.globals |= {
-        "labels": labels, "replies": replies, "POLICY": POLICY, "MARKS": labels.MARKS, "MAX_TEXT": MAX_TEXT,
+        "labels": labels, "POLICY": POLICY, "MARKS": labels.MARKS, "MAX_TEXT": MAX_TEXT,
         "OUTCOME_CLASSES": OUTCOME_CLASSES, "SAMPLES_FILE": SAMPLES_FILE, "CANDIDATE": CANDIDATE, "BASELINE": BASELINE,
     }  # fmt: skip
     return made.get_template(name)
@@ -69,6 +69,29 @@ def _template(name: str, finalize: Callable[[Any], Any], autoescape: bool) -> Te
 def _shown(value: Any) -> Any:
     """Every value of the template before it is escaped: hidden characters are made visible."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+_UNSAFE: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+_KEPT: Final = frozenset(
+    "\n\t\u200c\u200d"
+)  # joiners are spelling in Indic scripts and emoji, and reorder nothing
+
+
+def visible(text: str) -> str:
+    """Every invisible or reordering character written as \\u{...}; line breaks and tabs are kept, CR LF becomes LF."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n")
+    return "".join(
+        f"\\u{{{ord(c):x}}}" if c not in _KEPT and unicodedata.category(c) in _UNSAFE else c for c in text
+    )
+
+
+def shorten(text: str, most: int) -> str:
+    """At most `most` characters, and how many more there were."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text) - most:,} more characters in samples.jsonl)"
 
 
 def versioned(what: Pinned) -> str:
@@ -89,7 +112,7 @@ _BACKTICKS: Final = re.compile(r"`+")
 
 def markdown(statement: Statement, texts: Texts = _NO_TEXTS, *, statement_digest: str = "") -> str:
     """The verdict, a line for each gate, the controls, and the worst reply of the first gates that did not pass."""
-    found = replies.entries(statement)
+    found = labels.entries(statement)
     bad = [name for name in found if labels.gate_verdict(statement, name)[0].value != "pass"]
     quoted = [(name, found[name]) for name in bad[:WORST]]
     template = _template("report.md.jinja", _escaped, autoescape=False)

@@ -1,4 +1,11 @@
-"""The content of a report as values: what was judged, on what, and what was found."""
+"""A report as values (what was judged, on what, and what was found), and as text: an in-toto Statement v1 in canonical JSON. Pure.
+
+The subject is the artefact; everything else that the verdict depends on stands under `predicate.configuration`, as in in-toto's
+test-result/v0.1. An inconclusive verdict is FAILED there, so that a reader of in-toto cannot take it for a pass; `verdict` beside it says
+what it was. What is derived is for such readers: the signature covers it, and `parse` reads the values alone.
+
+Sources: in-toto/attestation spec/v1 statement.md, resource_descriptor.md, digest_set.md; spec/predicates/test-result.md.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -6,10 +13,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from gates.contracts import strict_json
 from gates.contracts.numerics import Numerics
-from gates.contracts.verdict import Decision, Outcome, Verdict
-from gates.decode.decoder import DecodeError
+from gates.contracts.verdict import Decision, GateResult, Outcome, Verdict
+from gates.decode.decoder import DecodeError, convert
 from gates.report.codec import canonical, encode
+
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "urn:manners:gate-report:v1"
+"""in-toto requires a URI with a version; it need not be resolvable."""
+SAMPLES_FILE: Final = "samples.jsonl"
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -124,17 +139,6 @@ class CaseFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
-    """Order statistics of measured times, in reports of earlier releases. Failed requests have an infinite time, or a rate of 0."""
-
-    gate: str
-    arm: str
-    unit: str
-    n: int
-    points: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Attachment:
     """A file that the report carries in its folder `attachments`, such as another benchmark's results. It decides nothing."""
 
@@ -151,7 +155,7 @@ class Statement:
     """A whole report. Times are RFC 3339 in UTC. `ancestors`: artefacts that show that both arms are one model. `data`: files in
     which no prompt of the suite was found. `gateway`: `judged`, as in the policy, and the model's configuration by which replies were
     heard; {} in reports of earlier programs, which judged the engine alone. `sequential`: the seed of the order of a run that stopped when
-    it was decided, "" for one of fixed size. `speed` and `distributions`: what releases to 0.3 stated beside the gates; kept, so that their reports still verify.
+    it was decided, "" for one of fixed size.
     """
 
     candidate: ComparedArm
@@ -165,11 +169,9 @@ class Statement:
     failures: tuple[CaseFailure, ...]
     samples: SampleIndex
     created: str
-    distributions: tuple[Distribution, ...] = ()
     expires: str | None = None
     ancestors: tuple[ModelIdentity, ...] = ()
     data: tuple[Pinned, ...] = ()
-    speed: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     gateway: Mapping[str, str] = field(default_factory=dict)
     sequential: str = ""
@@ -208,3 +210,120 @@ def parse_time(text: str) -> datetime:
     if when is None or format_time(when) != text:  # strptime also accepts a month of one digit
         raise DecodeError("", f"{text!r:.60} is no time of the form 2026-11-21T09:30:15Z")
     return when
+
+
+# ------------------------------------------------------------------------------------------- text
+
+
+_IF_ANY: Final = ("attachments", "gateway", "sequential")
+"""Left out where they are empty, as in every report of a release that did not know them."""
+_OF_EARLIER: Final = {"curve": [], "curve_words": "", "alarms": []}
+"""What releases to 0.3 said of a gate."""
+
+
+def render(statement: Statement) -> bytes:
+    """The statement's text, UTF-8. Raises DecodeError for NaN and for an invalid time."""
+    for when in filter(None, (statement.created, statement.expires)):
+        parse_time(when)
+    model = statement.candidate.model
+    document = {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": model.name, "digest": _digest_set(model.root)}],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": _predicate(statement),
+    }
+    return canonical(document)
+
+
+def _predicate(statement: Statement) -> dict[str, Any]:
+    names = ("tallies", "failures", "ancestors", "data", "expires", *_IF_ANY)
+    fields = {name: value for name in names if (value := getattr(statement, name)) or name not in _IF_ANY}
+    decision = encode(statement.decision)
+    decision["gates"] = [_OF_EARLIER | gate for gate in decision["gates"]]
+    samples = {"digest": _digest_set(statement.samples.digest), "count": len(statement.samples.lines)}
+    return {
+        "result": "PASSED" if statement.verdict is Verdict.PASS else "FAILED",
+        "configuration": _configuration(statement),
+        **_tests(statement.decision.gates),
+        **decision,
+        **encode(fields),
+        "samples": {"name": SAMPLES_FILE, **samples, "lines": encode(statement.samples.lines)},
+        "timeCreated": statement.created,
+        "distributions": [],  # of earlier releases, as `speed`
+        "speed": [],
+    }
+
+
+def _configuration(statement: Statement) -> list[dict[str, Any]]:
+    ours, theirs = statement.candidate, statement.baseline
+    described = (
+        ("candidate", ours.model, ours.model.root),
+        ("engine", ours.engine, ours.engine.digest),
+        ("baseline", theirs.model, theirs.model.root),
+        ("baseline-engine", theirs.engine, theirs.engine.digest),
+        ("suite", statement.suite, statement.suite.digest),
+        ("policy", statement.policy, statement.policy.digest),
+        ("harness", statement.harness, ""),
+        ("host", statement.host, ""),
+        ("numerics", ours.numerics, ""),
+        ("baseline-numerics", theirs.numerics, ""),
+        ("reply-format", ours.reply_format and {"format": ours.reply_format}, ""),
+        ("baseline-reply-format", theirs.reply_format and {"format": theirs.reply_format}, ""),
+    )
+    return [
+        {"name": name, "digest": _digest_set(digest or digest_of(value)), "annotations": encode(value)}
+        for name, value, digest in described
+        if value or name == "host"  # numerics and formats are left out where they were not recorded
+    ]
+
+
+def _digest_set(digest: str) -> dict[str, str]:
+    """in-toto's DigestSet for a digest written `sha256:...`."""
+    return {"sha256": digest.removeprefix("sha256:")}
+
+
+def _tests(gates: tuple[GateResult, ...]) -> dict[str, list[str]]:
+    """test-result's lists. Warned are advisory rules that did not pass."""
+    lists: dict[str, list[str]] = {"passedTests": [], "warnedTests": [], "failedTests": []}
+    for gate in gates:
+        bad = "warnedTests" if gate.tier == "advisory" else "failedTests"
+        lists["passedTests" if gate.verdict is Verdict.PASS else bad].append(f"{gate.gate}/{gate.rule}")
+    return lists
+
+
+def parse(text: bytes) -> Statement:
+    """The statement with this text. Raises DecodeError, one line, for any other text."""
+    try:
+        found = strict_json.loads(text)
+        for key, value in (("_type", STATEMENT_TYPE), ("predicateType", PREDICATE_TYPE)):
+            if found[key] != value:
+                raise DecodeError(key, f"is {found[key]!r:.60}, not {value}")
+        statement = _statement(found["predicate"])
+        if canonical(found) != text:
+            raise DecodeError("", "the statement is not in canonical form; it was edited")
+        parse_time(statement.created)
+        parse_time(statement.expires or statement.created)
+    except (DecodeError, msgspec.ValidationError) as error:
+        raise DecodeError("", str(error)) from None
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise DecodeError("", f"the statement lacks a part ({type(error).__name__}: {error})") from None
+    return statement
+
+
+def _statement(predicate: Mapping[str, Any]) -> Statement:
+    notes = {item["name"]: item["annotations"] for item in predicate["configuration"]}
+    samples = predicate["samples"]
+    arms = {
+        arm: {
+            "model": notes[arm],
+            "engine": notes[f"{prefix}engine"],
+            "numerics": notes.get(f"{prefix}numerics"),
+            "reply_format": notes.get(f"{prefix}reply-format", {"format": ""})["format"],
+        }
+        for arm, prefix in (("candidate", ""), ("baseline", "baseline-"))
+    }
+    plain = {**predicate, **{name: notes[name] for name in ("suite", "policy", "harness", "host")}, **arms}
+    plain["decision"] = {name: predicate[name] for name in ("verdict", "reasons", "gates", "controls")}
+    plain["samples"] = {**samples, "digest": f"sha256:{samples['digest']['sha256']}"}
+    made: Statement = convert({**plain, "created": predicate["timeCreated"]}, Statement)
+    return made

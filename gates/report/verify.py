@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from gates.artefact import artefact as artefacts
 from gates.contracts.errors import ManifestError, ReportError
 from gates.decode.decoder import DecodeError
-from gates.report import checks, document, dsse
-from gates.report.statement import Attachment, Statement
+from gates.report import checks, dsse
+from gates.report.statement import Attachment, Statement, parse
 
 MAX_REPORT_BYTES: Final = 64 * 2**20
 """A report of 3,000 samples has about 1 MB."""
@@ -35,24 +35,19 @@ class VerifiedReport:
     unchecked: tuple[str, ...] = ()
 
 
-def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey]) -> VerifiedReport:
-    """Read a report and verify its signature only. Raises ReportError: report_missing or report_signature."""
+def open_report(report: Path | bytes, trusted: Mapping[str, Ed25519PublicKey] | None) -> VerifiedReport:
+    """Read a report, and verify its signature unless `trusted` is None. Raises ReportError: report_missing or report_signature."""
     data = report if isinstance(report, bytes) else read_bounded(report)
     try:
         envelope = dsse.parse(data)
-        signers = checks.signature(envelope, trusted)
-        if envelope.payloadType != dsse.PAYLOAD_TYPE:
-            raise DecodeError("", f"the payload is {envelope.payloadType!r:.60}, not {dsse.PAYLOAD_TYPE}")
-        statement = document.parse(envelope.payload)
+        signers = () if trusted is None else (dsse.signer(envelope, trusted),)
+        statement = parse(envelope.payload)
     except DecodeError as error:
         raise ReportError("report_signature", str(error)) from None
-    return VerifiedReport(
-        statement,
-        f"sha256:{hashlib.sha256(data).hexdigest()}",
-        f"sha256:{hashlib.sha256(envelope.payload).hexdigest()}",
-        signers,
-        (f"signature: by {', '.join(signers)}",),
+    digest, payload_digest = (
+        f"sha256:{hashlib.sha256(data).hexdigest()}" for data in (data, envelope.payload)
     )
+    return VerifiedReport(statement, digest, payload_digest, signers)
 
 
 def verify_report(
@@ -67,7 +62,8 @@ def verify_report(
     folder whose every file is hashed again. Raises ReportError, of the first failure.
     """
     opened = open_report(report, trusted)
-    statement, yes, unasked = opened.statement, list(opened.checked), list[str]()
+    statement, unasked = opened.statement, list[str]()
+    yes = [f"signature: by {', '.join(opened.signers)}"]
     yes.append(f"age: {checks.age(statement, now, None).days} days")
     yes.append(f"verdict: {statement.verdict}")
     checks.lineage(statement)

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gates.artefact.durable import draft, sync
 from gates.contracts.errors import RunError
-from gates.report import document, dsse
+from gates.report import dsse
+from gates.report.labels import Texts
 from gates.report.page import markdown, page
-from gates.report.replies import Texts
-from gates.report.statement import Attachment, Statement
+from gates.report.statement import Attachment, Statement, render
 from gates.report.verify import ATTACHMENTS, open_report
 from gates.suite.own import is_own
 
@@ -37,7 +37,7 @@ class WrittenReport:
 
 def write_report(out_dir: Path, statement: Statement, key: Ed25519PrivateKey, texts: Texts) -> WrittenReport:
     """Sign and write the three files into `out_dir`. Raises RunError: they cannot be written there; DecodeError: NaN, a bug."""
-    data = dsse.render(dsse.sign(document.render(statement), key))
+    data = dsse.render(dsse.sign(render(statement), key))
     public = key.public_key()
     opened = open_report(data, {dsse.key_id(public): public})  # check that what will be written can be read
     digest = opened.statement_digest

@@ -1,44 +1,173 @@
-"""Runs a gate job: both arms' named cases and the rest of stage 1, and the extension, or all in random order until it is decided; then
-A/A and negative controls, and latency.
+"""A gate job: what is judged, against what, by which policy; the requests of its parts; and their order: both arms' named cases and the
+rest of stage 1, and the extension, or all in random order until it is decided; then A/A and negative controls, and latency.
 
 All samples are in the store: a job that was killed continues where it stopped and reaches the same verdict.
 """
 
 import gc
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from gates.artefact.manifest import Lineage, same_lineage
-from gates.contracts.case import Suite
+from gates.artefact.artefact import Snapshot, snapshot
+from gates.artefact.manifest import Artefact, Lineage, same_lineage
+from gates.contracts.case import Case, Suite
+from gates.contracts.errors import RunError
 from gates.contracts.metric import METRICS
-from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, Sample
+from gates.contracts.numerics import Numerics
+from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, LATENCY_PREFIX, Sample
 from gates.contracts.verdict import ControlResult, Decision, Verdict
 from gates.judge.context import Measurements
 from gates.judge.decide import decide, extensions, judge_control
 from gates.judge.rulings import Rulings, judge_agreement
 from gates.judge.score import ScoredSamples, score
 from gates.judge.sequential import undecided_cases
-from gates.policy.policy import Policy
+from gates.policy.policy import SELF_COMPARISON, Policy
+from gates.reply.reply import read_reply
+from gates.report.statement import EngineIdentity
 from gates.run.calibrate import calibrate
-from gates.run.gate_job import GateJob
-from gates.run.latency_readings import LatencyReading, latency_readings, timings, void_summary
-from gates.run.latency_schedule import Schedule, latency_requests, prompts_needed
-from gates.run.progress import Display
-from gates.run.request import PlannedRequest
-from gates.run.request_plan import (
-    control_requests,
-    latency_prompts,
-    latency_schedule,
-    self_comparison_requests,
-    stage_requests,
+from gates.run.conversation import buckets_within
+from gates.run.latency import (
+    LatencyReading,
+    Schedule,
+    latency_readings,
+    latency_requests,
+    timings,
+    void_summary,
 )
+from gates.run.progress import Display
+from gates.run.request import PlannedRequest, plan_requests
 from gates.run.rulings import FILE as RULINGS
+from gates.run.rulings import OutsideChecks
 from gates.run.runner import LATENCY_PACE, Pace, run
 from gates.run.sample_store import SampleStore
-from gates.suite.draw import in_random_order
+from gates.run.target import Arm, Target, Variant
+from gates.suite.draw import in_random_order, order_seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A running engine and its model. `context` in tokens; `tokens` are the special ones; `files` as before they were hashed."""
+
+    target: Target
+    artefact: Artefact
+    engine: EngineIdentity
+    numerics: Numerics | None = None
+    reply_format: str = ""
+    tokens: frozenset[str] = frozenset()
+    context: int = 4096
+    files: Snapshot = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateJob:
+    """What is judged. `controls`: model and variant by name. `known`: artefacts for lineage. `timed`: with latency. `full`: all of stage 1
+    even after a failure. `sequential`: in random order, and only until it is decided. `gateway`: the model's configuration by which the targets hear; {} if they do not. `jobs`: how many
+    requests at once, to different engines. `outside`: what asks an author's functions and judge models.
+    """
+
+    suite: Suite
+    policy: Policy
+    candidate: ServedModel
+    baseline: ServedModel
+    controls: Mapping[str, tuple[ServedModel, Variant]] = field(default_factory=dict)
+    known: tuple[Artefact, ...] = ()
+    timed: bool = True
+    full: bool = False
+    gateway: Mapping[str, str] = field(default_factory=dict)
+    jobs: int = 1
+    sequential: bool = False
+    outside: OutsideChecks = field(default_factory=OutsideChecks)
+
+    def __post_init__(self) -> None:
+        """Raises RunError if a control of the policy has no engine."""
+        wanted = {control.name for control in self.policy.controls}
+        if missing := wanted - self.controls.keys():
+            raise RunError(
+                f"policy {self.policy.name} wants the control {', '.join(sorted(missing))}; name its engine"
+            )
+
+    @property
+    def order(self) -> str:
+        """The seed of a sequential run's order; "" for a run of fixed size."""
+        return order_seed(self.suite.digest, self.candidate.artefact.root) if self.sequential else ""
+
+    @property
+    def sides(self) -> dict[str, tuple[ServedModel, Variant]]:
+        """The model of every arm, by the arm's name, and how it is asked."""
+        production = Variant(system_suffix=self.policy.run.system)
+        both = {CANDIDATE: (self.candidate, production), BASELINE: (self.baseline, production)}
+        controls = {f"{CONTROL_PREFIX}{one.name}": self.controls[one.name] for one in self.policy.controls}
+        timed = {f"{LATENCY_PREFIX}{arm}": side for arm, side in both.items()}
+        return {**both, AGAIN: both[BASELINE], **controls, **timed}
+
+    @property
+    def served_models(self) -> dict[str, ServedModel]:
+        """The served model of every arm."""
+        return {arm: side for arm, (side, _) in self.sides.items()}
+
+    def arms(self, *names: str) -> list[Arm]:
+        """The arms of these names."""
+        return [Arm(name, side.target, variant) for name in names for side, variant in [self.sides[name]]]
+
+
+# ---------------------------------------------------------------------------------------- requests
+
+
+def stage_requests(
+    job: GateJob, cases: Iterable[Case] | None = None, *, stage: int = 1, gates: Collection[str] | None = None
+) -> tuple[PlannedRequest, ...]:
+    """A stage of both arms, case by case, with every repeat that a gate counts; only these cases, or of these gates, if given."""
+    suite = job.suite if cases is None else replace(job.suite, cases=tuple(cases))
+    gates = job.policy.gates if gates is None else gates
+    return plan_requests(suite, job.arms(CANDIDATE, BASELINE), policy=job.policy, stage=stage, gates=gates)
+
+
+def check_requests(job: GateJob) -> tuple[PlannedRequest, ...]:
+    """What tests the gate itself, at temperature 0: the baseline once more (A/A), on the first cases of every comparative gate (a
+    sequential run may lack the first time), and every negative control, on the gates that it has to fail.
+    """
+    n, made = job.policy.same.n, list[PlannedRequest]()
+    parts: list[tuple[list[str], Collection[str], Collection[str], int | None]] = [
+        ([f"{CONTROL_PREFIX}{one.name}"], one.breaks, one.breaks, n if job.sequential else None)
+        for one in job.policy.controls
+    ]
+    if SELF_COMPARISON in job.policy.required_controls:
+        compared = [name for name, rules in job.policy.gates.items() if rules.compare]
+        parts.insert(0, ([BASELINE, AGAIN] if job.sequential else [AGAIN], compared, job.policy.gates, n))
+    for arms, of, gates, most in parts:
+        chosen = {case.id: case for gate in of for case in job.suite.of(gate, 1)[:most]}
+        suite = replace(job.suite, cases=tuple(chosen.values()))
+        made += plan_requests(suite, job.arms(*arms), policy=job.policy, gates=gates, greedy=True)
+    return tuple(made)
+
+
+def latency_prompts(suite: Suite, samples: Iterable[Sample]) -> tuple[Case, ...]:
+    """Prompts for timing: those with the longest replies of the baseline, without tool calls, for a decode rate."""
+    made: dict[str, int] = {}
+    for sample in samples:
+        if sample.key.arm == BASELINE and sample.key.repeat == 0 and sample.key.mode == "stream":
+            reply = read_reply(sample)
+            made[sample.key.case] = 0 if reply.calls else reply.completion_tokens or 0
+    spoken = [case for case in suite.of("empty", 1) if made.get(case.id)]
+    return tuple(sorted(spoken, key=lambda case: (-made[case.id], case.id)))
+
+
+def latency_schedule(job: GateJob, chars_per_token: float) -> Schedule:
+    """The policy's schedule, limited to prompt lengths that fit both engines' contexts."""
+    speed, room = job.policy.speed, min(job.candidate.context, job.baseline.context)
+    buckets = buckets_within(room, Schedule().max_tokens, speed.buckets)
+    if not buckets:
+        raise RunError(f"no prompt length of the policy fits a context of {room} tokens; set smaller buckets")
+    pause = speed.pause[0], speed.pause[1]
+    return Schedule(buckets=buckets, blocks=speed.blocks, pause_s=pause, chars_per_token=chars_per_token)
+
+
+# --------------------------------------------------------------------------------------------- run
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +187,11 @@ ProgressFactory = Callable[[str], Display | None]
 """Makes a progress display for a part of the job, by its title."""
 
 
-def _no_progress(title: str) -> None:
-    return None
-
-
-async def run_job(job: GateJob, store: SampleStore, *, track: ProgressFactory = _no_progress) -> JobResult:
+async def run_job(job: GateJob, store: SampleStore, *, track: ProgressFactory = lambda _: None) -> JobResult:
     """Send the requests that are not in the store yet, and judge. Raises RunError: no answer, or a full disk; SamplesError: another run."""
     if job.sequential:
         job = replace(job, suite=in_random_order(job.suite, job.order))
-    runner = _JobRunner(job, store, track)
-    checks = (*self_comparison_requests(job), *control_requests(job))
+    runner, checks = _JobRunner(job, store, track), check_requests(job)
     if job.sequential:
         await runner.ask_in_turn(checks)
     else:
@@ -122,17 +246,18 @@ class _JobRunner:
         gc.freeze()  # a pause for objects that exist already would look like latency
         schedule = latency_schedule(self._job, await calibrate(self._job.baseline.target))
         await self._measure("latency", schedule)
-        extended_metrics = set(extensions(self.judged().decision)) & set(METRICS)
-        if extended_metrics:
+        if set(extensions(self.judged().decision)) & set(METRICS):
             await self._measure("latency, once more", replace(schedule, first_block=schedule.blocks))
 
     async def _measure(self, title: str, schedule: Schedule) -> None:
-        job = self._job
-        n = max(rule.n for rule in job.policy.latency.values())
-        many = math.ceil(LATENCY_SURPLUS * prompts_needed(n, schedule) / len(schedule.buckets))
-        prompts = latency_prompts(job.suite, self._store.samples())[:many]
-        requests = latency_requests(job.suite.digest, job.timed_arms, prompts, job.suite.sampling, schedule)
-        await self.ask(title, requests, LATENCY_PACE)
+        suite = self._job.suite
+        wanted = LATENCY_SURPLUS * max(rule.n for rule in self._job.policy.latency.values())
+        many = math.ceil(wanted / (2 * schedule.blocks) / len(schedule.buckets))
+        prompts = latency_prompts(suite, self._store.samples())[:many]
+        arms = self._job.arms(f"{LATENCY_PREFIX}{CANDIDATE}", f"{LATENCY_PREFIX}{BASELINE}")
+        await self.ask(
+            title, latency_requests(suite.digest, arms, prompts, suite.sampling, schedule), LATENCY_PACE
+        )
 
     @property
     def failed(self) -> bool:
@@ -151,8 +276,9 @@ def judge(job: GateJob, store: SampleStore) -> JobResult:
     """Score and decide from the samples alone."""
     tokens = {arm: side.tokens for arm, side in job.served_models.items()}
     lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
-    rulings = job.outside.rulings
-    return judge_samples(job.policy, job.suite, store.samples(), lineage, tokens, job.order, rulings)
+    return judge_samples(
+        job.policy, job.suite, store.samples(), lineage, tokens, job.order, job.outside.rulings
+    )
 
 
 def judge_samples(
@@ -168,16 +294,15 @@ def judge_samples(
     the seed of a sequential run.
     """
     speed, suite = policy.speed, in_random_order(suite, order) if order else suite
-    found: list[LatencyReading] = []
+    readings: list[LatencyReading] = []
 
     def samples() -> Iterator[Sample]:
         for sample in stored:
-            found.extend(latency_readings((sample,), cache_unsaid=speed.cache_unsaid))
+            readings.extend(latency_readings((sample,), cache_unsaid=speed.cache_unsaid))
             yield sample
 
     scored = score(policy, suite, samples(), tokens, rulings)
-    readings = tuple(found)
-    measurements = Measurements(
+    measured = Measurements(
         suite=suite,
         candidate=scored.results.get(CANDIDATE, ()),
         baseline=scored.results.get(BASELINE, ()),
@@ -187,17 +312,41 @@ def judge_samples(
         uncounted=void_summary(readings, CANDIDATE),
         sequential=bool(order),
     )
-    control_results = tuple(_controls(policy, measurements, scored))
+    controls = [*_controls(policy, measured, scored)]
     if agreement := judge_agreement(suite, rulings, policy.confidence):
-        control_results += (agreement,)
-    return JobResult(decide(policy, measurements, control_results), scored)
+        controls.append(agreement)
+    return JobResult(decide(policy, measured, controls), scored)
 
 
 def _controls(policy: Policy, measured: Measurements, scored: ScoredSamples) -> Iterator[ControlResult]:
     """The negative controls that were asked, judged by the candidate's policy."""
     for control in policy.controls:
-        results = scored.results.get(f"{CONTROL_PREFIX}{control.name}")
-        if results:
+        if results := scored.results.get(f"{CONTROL_PREFIX}{control.name}"):
             alone = Measurements(suite=measured.suite, candidate=results, sequential=measured.sequential)
-            decision = decide(policy, alone)
-            yield judge_control(control.name, Verdict.FAIL, decision, control.breaks)
+            yield judge_control(control.name, Verdict.FAIL, decide(policy, alone), control.breaks)
+
+
+# ------------------------------------------------------------------------------------- held files
+
+
+HELD: Final = "weights.json"
+_ANEW: Final = "nothing of it can be signed: run the gate in a folder of its own (--out DIR)"
+
+
+def check_held(folder: Path, models: Iterable[ServedModel]) -> None:
+    """Keep the metadata of the artefacts' files in the run's folder. Raises RunError: files were written to or exchanged since they were
+    hashed, or since the run began; or the folder cannot be written.
+    """
+    path, changed = folder / HELD, list[str]()
+    try:
+        kept = json.loads(path.read_bytes()) if path.exists() else {}
+        for model in models:
+            hashed = [list(entry) for entry in model.files]
+            now = [list(entry) for entry in snapshot(Path(model.files[0][0]))] if hashed else []
+            if not kept.setdefault(model.artefact.root, hashed) == hashed == now:
+                changed.append(f"{model.artefact.name} ({model.artefact.root:.19})")
+        path.write_text(json.dumps(kept), "utf-8")
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunError(f"{path}: cannot be used ({error}); {_ANEW}") from None
+    if changed:
+        raise RunError(f"files of {changed[0]} were written to or exchanged since this run began; {_ANEW}")

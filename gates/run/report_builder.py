@@ -13,10 +13,9 @@ from gates.contracts.verdict import CaseResult, Decision, Outcome
 from gates.reply.reply import Reply, read_heard, read_reply
 from gates.report import statement as stated
 from gates.report.codec import encode
-from gates.report.replies import PromptAndReply, Texts
+from gates.report.labels import PromptAndReply, Texts
 from gates.report.statement import CaseFailure, GateTally, SampleEntry, SampleIndex
-from gates.run.gate_job import GateJob, ServedModel
-from gates.run.job import JobResult
+from gates.run.job import GateJob, JobResult, ServedModel
 from gates.run.sample_store import SampleStore
 
 MAX_WHY: Final = 240  # characters of evidence; the whole reply is in samples.jsonl
@@ -95,11 +94,10 @@ def build_statement(
 
 
 def _arm(side: ServedModel) -> stated.ComparedArm:
-    return stated.ComparedArm(model_of(side.artefact), side.engine, side.numerics, side.reply_format)
+    return stated.ComparedArm(_model(side.artefact), side.engine, side.numerics, side.reply_format)
 
 
-def model_of(artefact: Artefact) -> stated.ModelIdentity:
-    """An artefact's identity as a report states it."""
+def _model(artefact: Artefact) -> stated.ModelIdentity:
     origin = artefact.provenance
     return stated.ModelIdentity(
         artefact.name, artefact.format, artefact.root, origin.base_model, origin.parents
@@ -111,7 +109,7 @@ def _ancestors(job: GateJob) -> Iterator[stated.ModelIdentity]:
     arms = (job.candidate.artefact, job.baseline.artefact)
     known = {artefact.root: artefact for artefact in (*arms, *job.known)}
     above = {root for arm in arms for root in ancestors(arm, known)} - {arm.root for arm in arms}
-    return (model_of(known[root]) for root in sorted(above & known.keys()))
+    return (_model(known[root]) for root in sorted(above & known.keys()))
 
 
 # ------------------------------------------------------------------------------------------- texts

@@ -5,6 +5,7 @@ that is gone ends the run with a RunError instead of a series of lost samples.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -87,7 +88,7 @@ async def run(
     if progress:
         progress.start(tally.planned, tally.present, later)
     try:
-        await _Run(todo, targets, pace, store, tally, progress).all()
+        await _Run(targets, pace, store, tally, progress).all(todo)
     finally:
         if progress:
             progress.stop()
@@ -98,55 +99,40 @@ async def run(
 class _Run:
     """One run: workers that take requests from an iterator, which all engines share, or each has for itself."""
 
-    _todo: Sequence[PlannedRequest]
     _targets: Mapping[str, Target]
     _pace: Pace
     _store: SampleStore
     _tally: RunCounts
     _progress: RunProgress | None
-    _held: dict[str, list[Sample]] = field(default_factory=dict)
+    _held: dict[str, list[Sample]] = field(default_factory=lambda: defaultdict(list))
     """By arm: those that were lost since its last answer."""
 
     def __post_init__(self) -> None:
         self._free = asyncio.Semaphore(self._pace.concurrency if self._pace.jobs == 1 else self._pace.jobs)
         self._client = TimedClient(self._pace.timeouts)
 
-    async def all(self) -> None:
+    async def all(self, todo: Iterable[PlannedRequest]) -> None:
         """Work until no request is left."""
+        queues: dict[str, list[PlannedRequest]] = defaultdict(list)
+        for planned in todo:
+            queues["" if self._pace.jobs == 1 else self._targets[planned.key.arm].url].append(planned)
         try:
             async with asyncio.TaskGroup() as workers:
-                for requests in self._by_engine():
+                for requests in map(iter, queues.values()):
                     for _ in range(self._pace.concurrency):
                         workers.create_task(self._work(requests))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None  # the first one; the others were stopped by it
         self._keep([sample for held in self._held.values() for sample in held])
 
-    def _by_engine(self) -> list[Iterator[PlannedRequest]]:
-        if self._pace.jobs == 1:
-            return [iter(self._todo)]
-        engines: dict[str, list[PlannedRequest]] = {}
-        for planned in self._todo:
-            engines.setdefault(self._targets[planned.key.arm].url, []).append(planned)
-        return [iter(requests) for requests in engines.values()]
-
     async def _work(self, requests: Iterator[PlannedRequest]) -> None:
         for planned in requests:
             async with self._free:
-                await self._make(planned)
-
-    async def _make(self, planned: PlannedRequest) -> None:
-        target = self._targets[planned.key.arm]
-        if planned.before is not None:
-            await self._client.ask(target, encode_body(planned.before))
-        await asyncio.sleep(planned.wait_s)
-        sample = await self._take(planned, target)
-        if planned.recorded:
-            self._settle(sample, target)
-        elif sample.fault or (sample.status or 0) >= 400:
-            raise RunError(
-                f"{planned.key.arm}: {target.url} could not be warmed up: {_describe_failure(sample)}"
-            )
+                target = self._targets[planned.key.arm]
+                if planned.before is not None:
+                    await self._client.ask(target, encode_body(planned.before))
+                await asyncio.sleep(planned.wait_s)
+                self._settle(planned, await self._take(planned, target), target)
 
     async def _take(self, planned: PlannedRequest, target: Target) -> Sample:
         """The sample of a request, after as many attempts as needed and allowed."""
@@ -162,16 +148,21 @@ class _Run:
             await asyncio.sleep(min(LONGEST_WAIT, max(backoff, attempt.retry_after or 0.0)))
             retries.append(attempt.fault)
 
-    def _settle(self, sample: Sample, target: Target) -> None:
+    def _settle(self, planned: PlannedRequest, sample: Sample, target: Target) -> None:
         """Store a sample, or hold it back while its engine may be gone."""
-        held = self._held.setdefault(sample.key.arm, [])
+        at = f"{planned.key.arm}: {target.url}"
+        if not planned.recorded:
+            if sample.fault or (sample.status or 0) >= 400:
+                raise RunError(f"{at} could not be warmed up: {_describe_failure(sample)}")
+            return
+        held = self._held[sample.key.arm]
         held.append(sample)
         if sample.fault is None:
-            self._held[sample.key.arm] = []
+            del self._held[sample.key.arm]
             self._keep(held)
         elif len(held) >= self._pace.patience:
             raise RunError(
-                f"{sample.key.arm}: {target.url} failed {len(held)} times in a row, at last with "
+                f"{at} failed {len(held)} times in a row, at last with "
                 f"{_describe_failure(sample)}; see to the engine and run again: what was answered is kept"
             )
 

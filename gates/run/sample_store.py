@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from gates.artefact.durable import sync
 from gates.contracts.errors import RunError, SamplesError
@@ -34,7 +34,10 @@ class SampleStore:
         self._keys: set[str] = set()
         self._file = _open(path)
         try:
-            self._size = self._recover()
+            with open(self._file, "rb", closefd=False) as file:
+                stored = _stored(file, path, suite, self._arms, self._keys, torn=True)
+                self._size = sum(size for _, size in stored)
+            os.ftruncate(self._file, self._size)
         except BaseException:
             os.close(self._file)
             raise
@@ -82,50 +85,42 @@ class SampleStore:
         self._size += len(data)
         self._keys = keys
 
-    def _recover(self) -> int:
-        """Read all keys and cut off an incomplete last line. Returns the size of the valid part."""
-        sound = 0
-        with open(self._file, "rb", closefd=False) as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n") and (number > 1 or _may_begin(line)):
-                    break
-                _check(
-                    _parsed(line, f"{self.path}:{number}"),
-                    self._suite,
-                    self._arms,
-                    self._keys,
-                    f"{self.path}:{number}",
-                )
-                sound += len(line)
-        os.ftruncate(self._file, sound)
-        return sound
-
 
 def read_samples(path: Path, *, suite: str | None = None) -> Iterator[Sample]:
     """Every sample of a complete file; of any suite if None. Raises SamplesError."""
-    keys: set[str] = set()
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                sample = _parsed(line, f"{path}:{number}")
-                _check(sample, suite, {}, keys, f"{path}:{number}")
-                yield sample
+            yield from (sample for sample, _ in _stored(file, path, suite, {}, set()))
     except OSError as error:
         raise SamplesError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _stored(
+    file: BinaryIO,
+    path: Path,
+    suite: str | None,
+    arms: Mapping[str, Identity],
+    keys: set[str],
+    torn: bool = False,
+) -> Iterator[tuple[Sample, int]]:
+    """Every sample, and the size of its line; its key is added to `keys`. `torn`: an incomplete last line is no error."""
+    for number, line in enumerate(file, start=1):
+        where = f"{path}:{number}"
+        if not line.endswith(b"\n"):
+            if torn and (number > 1 or _may_begin(line)):
+                return
+            raise SamplesError(f"{where}: the last line is torn; it was cut in writing")
+        try:
+            sample = parse(line.decode("ascii"), where)
+        except UnicodeDecodeError:
+            raise SamplesError(f"{where}: not a whole sample (bytes that are never written)") from None
+        _check(sample, suite, arms, keys, where)
+        yield sample, len(line)
 
 
 def _may_begin(line: bytes) -> bool:
     """Whether an incomplete first line may be a sample's, so that the file is ours to cut; zeroes are left by a crash of the host."""
     return _HEAD.startswith(line[: len(_HEAD)]) or not line.strip(b"\0")
-
-
-def _parsed(line: bytes, where: str) -> Sample:
-    if not line.endswith(b"\n"):
-        raise SamplesError(f"{where}: the last line is torn; it was cut in writing")
-    try:
-        return parse(line.decode("ascii"), where)
-    except UnicodeDecodeError:
-        raise SamplesError(f"{where}: not a whole sample (bytes that are never written)") from None
 
 
 def _check(

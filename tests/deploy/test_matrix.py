@@ -4,8 +4,7 @@ from math import inf
 from typing import Any
 
 from deploy.profiles.matrix import BenchCell, cells, finite, pick, plan, rows, words
-from gates.run.latency_readings import LatencyReading
-from gates.run.latency_schedule import LatencySlot, Schedule
+from gates.run.latency import LatencyReading, LatencySlot, Schedule
 from gates.run.target import Target
 from gates.suite.load import load_suite
 

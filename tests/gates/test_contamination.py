@@ -40,12 +40,10 @@ FOUND = [
     (SHORT, "when is MY dentist-appointment", {"same"}),
     (SHORT, "Annie, when is my dentist appointment?", set()),
     (SHORT, "When is my eye doctor's appointment?", set()),
-    (LONG, LONG.upper(), {"same", "gram", "near"}),
+    (LONG, LONG.upper(), {"same"}),
     (LONG, f"Hey. {GRAM_OF_LONG} shall I pack for us all, and should I bring a coat and boots as well?", {"gram"}),
     (LONG, f"Hey. {' '.join(GRAM_OF_LONG.split()[1:])} shall I pack for all of us, and is it far?", set()),
-    (LONG, LONG.replace("Friday", "Sunday"), {"gram", "near"}),
-    (LONG, LONG.replace("a very", "one very"), {"near"}),
-    (LONG, "I'm off to Madikeri on Friday, what will the weather be like up there?", set()),
+    (LONG, LONG.replace("Friday", "Sunday"), {"gram"}),
     ("ಊಟ ಆಯ್ತಾ ಆನಿ?", "ಊಟ ಆಯ್ತಾ, ಆನಿ", {"same"}),
     ("ಊಟ ಆಯ್ತಾ ಆನಿ?", "ಊಟ ಆಯ್ತು ಆನಿ", set()),
     ("👍", "👌", set()),
@@ -75,7 +73,7 @@ def test_each_rule_tells_the_first_conversation_that_has_the_prompt() -> None:
 
     (found,) = overlaps(asked(SHORT, LONG), data)
 
-    assert (found.case, found.conversation, found.kind, found.share) == ("case-0", 1, "same", 1.0)
+    assert (found.case, found.conversation, found.kind) == ("case-0", 1, "same")
     assert "when is my dentist appointment" in str(found)
 
 

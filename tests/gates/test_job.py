@@ -15,16 +15,18 @@ from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, Sample, TimedRead
 from gates.policy.load import load_policy
 from gates.policy.policy import CompareRule, RateRule, SelfComparison, ZeroRule
 from gates.report.statement import EngineIdentity
-from gates.run.gate_job import GateJob, ServedModel
-from gates.run.job import JobResult, judge, run_job
-from gates.run.request import PlannedRequest
-from gates.run.request_plan import (
-    control_requests,
+from gates.run.job import (
+    GateJob,
+    JobResult,
+    ServedModel,
+    check_requests,
+    judge,
     latency_prompts,
     latency_schedule,
-    self_comparison_requests,
+    run_job,
     stage_requests,
 )
+from gates.run.request import PlannedRequest
 from gates.run.sample_store import SampleStore
 from gates.run.target import Target, Variant
 from gates.suite.load import load_suite
@@ -80,23 +82,10 @@ def test_the_first_stage_asks_both_arms_the_same() -> None:
     assert by_arm.keys() == {CANDIDATE, BASELINE} and by_arm[CANDIDATE] == by_arm[BASELINE]
 
 
-def test_a_case_is_asked_as_often_as_its_gates_count() -> None:
-    asks = [a for a in stage_requests(JOB) if a.key.arm == CANDIDATE and a.key.mode == "stream"]
-    for case in SUITE.cases:
-        if case.stage == 1:
-            numbers = [a.key.repeat for a in asks if a.key.case == case.id]
-            assert sorted(numbers) == list(POLICY.asked(case.gates)), case.id
-
-
-def test_the_baseline_is_asked_again_at_temperature_zero_only() -> None:
-    asks = self_comparison_requests(JOB)
-    assert arms(asks) == {AGAIN}
+def test_the_gate_is_tested_by_the_baseline_again_and_by_controls_at_temperature_zero() -> None:
+    asks = check_requests(JOB)
+    assert arms(asks) == {AGAIN, "control:stranger", "control:thinking-on", "control:tools-removed"}
     assert {a.key.repeat for a in asks} == {COLD} and {a.request["temperature"] for a in asks} == {0.0}
-
-
-def test_each_control_is_asked_the_gates_that_it_has_to_fail() -> None:
-    asks = control_requests(JOB)
-    assert arms(asks) == {"control:stranger", "control:thinking-on", "control:tools-removed"}
     for control in POLICY.controls:
         wanted = {c.id for gate in control.breaks for c in SUITE.of(gate, 1)}
         assert cases(a for a in asks if a.key.arm == f"control:{control.name}") == wanted

@@ -20,9 +20,10 @@ from app.promotion.steps import HANDLERS, Dependencies
 from gates.artefact.artefact import folder_of, load
 from gates.artefact.manifest import Artefact
 from gates.policy.load import load_policy
-from gates.report import document, dsse
+from gates.report import dsse
 from gates.report.keys import load_or_make
 from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement, format_time
+from gates.report.statement import render as statement_text
 from tests.app.house import TOKEN, GatewayFixture, run
 from tests.gates.report import examples
 from tests.scale import PATIENCE
@@ -108,7 +109,7 @@ def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) 
 
 def signed(config: Config, stated: Statement) -> bytes:
     """The statement as a report of this host's own key."""
-    return dsse.render(dsse.sign(document.render(stated), load_or_make(config.state_dir / "keys")))
+    return dsse.render(dsse.sign(statement_text(stated), load_or_make(config.state_dir / "keys")))
 
 
 class Stage:

@@ -10,22 +10,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from gates.decode.decoder import DecodeError
-from gates.report.dsse import (
-    MAX_SIGNATURES,
-    Envelope,
-    Signature,
-    key_id,
-    pae,
-    parse,
-    render,
-    sign,
-    signers,
-)
-from tests.gates.report.examples import KEY, OTHER_KEY
+from gates.report.dsse import Envelope, Signature, key_id, pae, parse, render, sign
+from tests.gates.report.examples import KEY
 
-PUBLIC, OTHER = KEY.public_key(), OTHER_KEY.public_key()
-TRUSTED = {key_id(PUBLIC): PUBLIC}
-BOTH = TRUSTED | {key_id(OTHER): OTHER}
+PUBLIC = KEY.public_key()
 
 PAE = [
     (
@@ -62,13 +50,6 @@ def test_openssl_agrees(tmp_path: Path) -> None:
     assert key_id(PUBLIC).removeprefix("sha256:") in run.stdout
 
 
-def test_one_broken_signature_of_a_trusted_key_voids_the_others() -> None:
-    (good,) = sign(b"p", OTHER_KEY).signatures
-    broken = Envelope(b"p", (Signature(key_id(PUBLIC), bytes(64)), good))
-
-    assert signers(broken, BOTH) == ()
-
-
 def other_text(change: dict[str, object]) -> bytes:
     return json.dumps(json.loads(render(sign(b"??>>", KEY))) | change).encode()
 
@@ -84,9 +65,8 @@ TEXTS = [
     other_text({"signatures": [{"sig": "AAAA"}]}),
     other_text({"payloadType": 3}),
     render(sign(b"??>>", KEY)).rstrip(),
-    render(Envelope(b"p", (Signature("b", b""), Signature("a", b"")))),
-    render(Envelope(b"p", (Signature("a", b""), Signature("a", b"")))),
-    render(Envelope(b"p", tuple(Signature(f"{i:03}", b"") for i in range(MAX_SIGNATURES + 1)))),
+    render(Envelope(b"p", ())),
+    render(Envelope(b"p", (Signature("a", b""), Signature("b", b"")))),
 ]  # fmt: skip
 
 

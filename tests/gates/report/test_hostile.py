@@ -13,7 +13,7 @@ from gates.artefact.manifest import parse as parse_manifest
 from gates.contracts import sample
 from gates.contracts.errors import ManifestError, SamplesError
 from gates.decode.decoder import DecodeError
-from gates.report import document, dsse
+from gates.report import dsse, statement
 from tests.gates.report import examples
 from tests.gates.report.examples import KEY
 
@@ -25,17 +25,16 @@ STATEMENT = replace(
     samples=replace(WHOLE.samples, lines=WHOLE.samples.lines[:1]),
     decision=replace(WHOLE.decision, gates=WHOLE.decision.gates[-4:-3]),
     tallies=WHOLE.tallies[:1],
-    distributions=(replace(WHOLE.distributions[0], points=(1.0,)),),
 )
 """One of everything."""
-PAYLOAD = document.render(STATEMENT)
+PAYLOAD = statement.render(STATEMENT)
 ENVELOPE = dsse.render(dsse.sign(PAYLOAD, KEY))
 SAMPLE = examples.sample_lines({"candidate": examples.cases("leak")[:1]})[0]
 MANIFEST = (MODELS / "annie-nano-f16" / "artefact.json").read_bytes()
 
 READERS: list[tuple[str, Callable[[bytes], object], bytes, type[Exception]]] = [
     ("envelope", dsse.parse, ENVELOPE, DecodeError),
-    ("statement", document.parse, PAYLOAD, DecodeError),
+    ("statement", statement.parse, PAYLOAD, DecodeError),
     ("sample", lambda text: sample.parse(text.decode("utf-8", "replace"), "line 1"), SAMPLE, SamplesError),
     ("manifest", lambda text: parse_manifest(text.decode("utf-8", "replace")), MANIFEST, ManifestError),
 ]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from gates.contracts.verdict import Decision, Verdict
-from gates.report.labels import headline, required
-from gates.report.page import escape, markdown, page
-from gates.report.replies import PromptAndReply, Texts, visible
+from gates.report.labels import PromptAndReply, Texts, headline, required
+from gates.report.page import escape, markdown, page, visible
 from gates.report.statement import Attachment, CaseFailure, GateTally, Statement
 from tests.gates.report import examples
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gates.artefact.artefact import seal
 from gates.contracts.errors import ReportError, RunError
 from gates.contracts.verdict import ControlResult, Verdict
-from gates.report import checks, document, dsse
-from gates.report.statement import ModelIdentity, Pinned, Statement
+from gates.report import checks, dsse
+from gates.report.statement import ModelIdentity, Pinned, Statement, render
 from gates.report.verify import VerifiedReport, open_report, verify_report
 from gates.report.write import attach, write_report
 from tests.gates.report import examples
@@ -25,7 +25,7 @@ TRUSTED = {dsse.key_id(KEY.public_key()): KEY.public_key()}
 
 
 def signed(statement: Statement, key: Any = KEY) -> bytes:
-    return dsse.render(dsse.sign(document.render(statement), key))
+    return dsse.render(dsse.sign(render(statement), key))
 
 
 def refusal(call: Callable[[], object]) -> ReportError:
@@ -94,19 +94,13 @@ def test_a_report_that_is_not_there_is_missing(tmp_path: Path) -> None:
     assert refusal(lambda: verified(tmp_path)).code == "report_missing"
 
 
-STATED = document.render(examples.passing())
-UNTRUSTED = [
-    (dsse.sign(STATED, OTHER_KEY), "not trusted"),
-    (dsse.sign(STATED, KEY, "application/json"), "the payload is 'application/json'"),
-    (dsse.Envelope(STATED, ()), "not signed"),
-]
+STATED = render(examples.passing())
 
 
-@pytest.mark.parametrize("envelope, why", UNTRUSTED, ids=[why for _, why in UNTRUSTED])
-def test_what_no_trusted_key_signed_as_a_report_is_refused(envelope: dsse.Envelope, why: str) -> None:
-    error = refusal(lambda: verified(dsse.render(envelope)))
+def test_what_no_trusted_key_signed_is_refused() -> None:
+    error = refusal(lambda: verified(dsse.render(dsse.sign(STATED, OTHER_KEY))))
 
-    assert error.code == "report_signature" and why in str(error)
+    assert error.code == "report_signature" and "not trusted" in str(error)
 
 
 SHORT = signed(replace(examples.passing(), samples=replace(examples.passing().samples, lines=())))

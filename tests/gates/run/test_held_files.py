@@ -15,7 +15,7 @@ from app.__main__ import main
 from app.cli import gate, gate_engines
 from gates.artefact import artefact
 from gates.contracts.errors import RunError
-from gates.run.gate_job import HELD, GateJob, ServedModel, check_held
+from gates.run.job import HELD, GateJob, ServedModel, check_held
 from tests.gates.test_job import JOB
 
 MANIFEST = Path(__file__).parents[3] / "models" / "annie-nano-q4_k_m" / "artefact.json"

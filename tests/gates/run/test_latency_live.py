@@ -8,8 +8,7 @@ import pytest
 from gates.contracts.case import Sampling
 from gates.contracts.errors import RunError
 from gates.run.calibrate import calibrate
-from gates.run.latency_readings import latency_readings
-from gates.run.latency_schedule import Schedule, latency_requests
+from gates.run.latency import Schedule, latency_readings, latency_requests
 from gates.run.runner import LATENCY_PACE, run
 from gates.run.sample_store import SampleStore
 from tests.conformance.engines import KINDS, MODELS, serving

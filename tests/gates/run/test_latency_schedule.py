@@ -11,8 +11,17 @@ from gates.contracts.case import Sampling
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, TimedRead, TransportFault
 from gates.run.conversation import estimate, pad_conversation
-from gates.run.latency_readings import CACHE_UNKNOWN, LatencyReading, latency_readings, timings, void_summary
-from gates.run.latency_schedule import LatencySlot, Schedule, latency_requests, slot_of
+from gates.run.latency import (
+    CACHE_UNKNOWN,
+    LatencyReading,
+    LatencySlot,
+    Schedule,
+    latency_readings,
+    latency_requests,
+    slot_of,
+    timings,
+    void_summary,
+)
 from gates.run.request import PlannedRequest
 from tests.gates.run.parts import SUITE, SYSTEM, arm, case, sample, target
 from tests.script import DONE, call, event, finish, role, text, thought
