@@ -87,7 +87,7 @@ def new_key(kind: Kind) -> str:
 
 def _known(kind: Kind, registry: Registry) -> dict[str, Any]:
     """The keys or operators that are not revoked, by name."""
-    rows = registry.api_keys() if kind == "key" else registry.operators()
+    rows = registry.all(KnownKey) if kind == "key" else registry.all(KnownOperator)
     return {row.name: row for row in rows if row.revoked is None}
 
 

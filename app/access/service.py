@@ -17,8 +17,7 @@ from app.access.records import ADMIN, Kind
 from app.access.roles import Role
 from app.config.config import Config
 from app.errors.tree import StateUnavailable, Unauthorized
-from app.registry.reader import RegistryReader
-from app.registry.registry import Registry
+from app.registry.registry import Registry, RegistryReader
 from app.registry.values import KnownKey, KnownOperator, Meter
 from deploy.core.tasks import supervise
 
@@ -43,7 +42,8 @@ class AccessRecords(NamedTuple):
 
 def read(reader: RegistryReader) -> AccessRecords:
     """Everything, at one time. Raises StorageFailed."""
-    return AccessRecords(reader.api_keys(), reader.usages(), reader.operators())
+    keys, operators = reader.all(KnownKey, order="name"), reader.all(KnownOperator, order="name")
+    return AccessRecords(keys, reader.usages(), operators)
 
 
 class AccessService:

@@ -19,6 +19,7 @@ from app.http.replies import reply, reply_headers
 from app.promotion.facts import KEYS
 from app.promotion.service import PromotionService
 from app.proxy.threads import ThreadQueue
+from app.registry.values import KnownReport
 from gates.judge.formatting import title
 from gates.report import labels
 from gates.report.page import page
@@ -64,7 +65,8 @@ def console_router(config: Config, promotions: PromotionService, reader: ThreadQ
 
     async def shown(digest: str, show: Callable[[VerifiedReport], T]) -> T:
         """`show` of a report, in the reports' thread."""
-        row, state = await promotions.do(lambda registry: registry.report(digest)), config.state_dir
+        row = await promotions.do(lambda registry: registry.find(KnownReport, digest=digest))
+        state = config.state_dir
 
         def work() -> T:
             return show(reports.read(reports.bytes_of(state, row), state / KEYS))

@@ -9,7 +9,7 @@ from typing import Final
 from app.errors.tree import RequestError, UnknownThing
 from app.proxy.threads import REPORTS, ThreadQueue
 from app.registry.registry import Registry
-from app.registry.store import translated_files
+from app.registry.store import translated
 from app.registry.values import AuditEntry, KnownReport
 from gates.artefact.durable import draft, sync
 from gates.contracts.errors import KeyFileError, ReportError
@@ -68,9 +68,9 @@ def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, 
     Raises StorageFailed.
     """
     path = state_dir / report.path
-    if registry.report(report.digest) is not None and path.is_file():
+    if registry.find(KnownReport, digest=report.digest) is not None and path.is_file():
         return False
-    with translated_files():
+    with translated():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft(path, data, 0o600).replace(path)
         sync(path.parent)
@@ -81,7 +81,7 @@ def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, 
 def bytes_of(state_dir: Path, report: KnownReport | None) -> bytes:
     """The report as it was uploaded. Raises UnknownThing, StorageFailed."""
     if report is not None:
-        with translated_files():
+        with translated():
             try:
                 return (state_dir / report.path).read_bytes()
             except FileNotFoundError:

@@ -32,7 +32,7 @@ from app.promotion.views import report_view
 from app.proxy.deadlines import ClientGone
 from app.proxy.threads import ThreadQueue
 from app.proxy.uploads import Uploads
-from app.registry.values import AuditEntry, Revocation, Thing
+from app.registry.values import AuditEntry, KnownReport, Revocation, Thing
 from gates.report.verify import MAX_REPORT_BYTES
 
 MAX_BODY_BYTES = 64 << 10
@@ -188,12 +188,12 @@ def _add_reports(
 
     @routes.get("/admin/reports")
     async def listed(request: Request) -> Response:
-        rows = await promotions.do(lambda registry: registry.reports())
+        rows = await promotions.do(lambda registry: registry.all(KnownReport))
         return reply(request, {"reports": [report_view(row) for row in reversed(rows)]})
 
     @routes.get("/admin/reports/{digest}")
     async def report(request: Request, digest: str) -> Response:
-        row = await promotions.do(lambda registry: registry.report(digest))
+        row = await promotions.do(lambda registry: registry.find(KnownReport, digest=digest))
         with promotions.reporting_state():
             data = await reader.do(partial(reports.bytes_of, state, row), reports.PATIENCE_SECONDS)
         return Response(data, headers=reply_headers(request), media_type="application/json")

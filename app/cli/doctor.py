@@ -21,7 +21,8 @@ from app.cli.terminal import console, table
 from app.config.config import EMBEDDED_DEFAULT, ConfigError, load
 from app.promotion.repository import FILE
 from app.registry.errors import RegistryError
-from app.registry.reader import RegistryReader
+from app.registry.registry import RegistryReader
+from app.registry.values import KnownKey
 from deploy.doctor.collectors import configuration, host, image, model
 from deploy.doctor.evidence import ConfigFacts, Evidence, parse, render
 from deploy.doctor.examine import examine, silent
@@ -92,7 +93,7 @@ def _stored_keys(state: Path) -> int:
     """Callers' keys in the state folder that are not revoked; 0 without a registry that can be read."""
     try:
         with RegistryReader.at(state / FILE) as reader:
-            return sum(key.revoked is None for key in reader.api_keys())
+            return sum(key.revoked is None for key in reader.all(KnownKey))
     except RegistryError:
         return 0
 

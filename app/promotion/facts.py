@@ -13,7 +13,7 @@ from app.engines.heard import settings
 from app.engines.identity import planned
 from app.promotion.eligibility import EligibilityFacts, Origin
 from app.promotion.state_machine import EffectError, FailureReason
-from app.registry.reader import RegistryReader
+from app.registry.registry import RegistryReader
 from app.registry.values import KnownArtefact, KnownReport, Revocation
 from deploy.engine.dialects import from_arguments
 from deploy.engine.spec import EngineSpec, spec_digest
@@ -54,8 +54,8 @@ class RegistryRecords:
 
 def records(reader: RegistryReader, report: str | None, waived: Collection[str] = ()) -> RegistryRecords:
     """Quick; for the registry's thread. Raises StorageFailed."""
-    known = reader.report(report) if report is not None else None
-    return RegistryRecords(report, known, reader.revocations(), reader.artefacts(), waived)
+    known = reader.find(KnownReport, digest=report)
+    return RegistryRecords(report, known, reader.all(Revocation), reader.all(KnownArtefact), waived)
 
 
 def collect(

@@ -16,8 +16,7 @@ import msgspec
 
 from app.errors.tree import UnknownThing
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.registry.reader import RegistryReader
-from app.registry.registry import Registry
+from app.registry.registry import Registry, RegistryReader
 from app.registry.values import AuditEntry, timestamp
 from gates.report.statement import format_time, parse_time
 

@@ -22,13 +22,11 @@ from app.promotion.state_machine import (
     OperationPhase,
     OperationPlan,
     OperationState,
-    RouteChange,
     Transition,
 )
 from app.registry.errors import StorageFailed
-from app.registry.reader import RegistryReader
-from app.registry.registry import Registry
-from app.registry.values import AliasMove, AuditEntry, OperationRow, timestamp
+from app.registry.registry import Registry, RegistryReader
+from app.registry.values import AuditEntry, KnownReport, OperationRow, timestamp
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from gates.decode.decoder import read
@@ -184,15 +182,7 @@ def commit(
         operation=plan.operation,
         detail=_detail(transition, event, evidence or {}),
     )
-    registry.advance(operation, _alias_moves(transition.route_change), entry)
-
-
-def _alias_moves(change: RouteChange | None) -> list[AliasMove]:
-    """`previous` moves with `live` in the same transaction, so one comparison of generations protects both."""
-    if change is None:
-        return []
-    live = AliasMove(model=change.model, name="live", engine=change.live, generation=change.generation)
-    return [live, AliasMove(model=change.model, name="previous", engine=change.previous)]
+    registry.advance(operation, transition.route_change, entry)
 
 
 def _detail(
@@ -237,7 +227,7 @@ def state_of(operation: OperationRow) -> OperationState:
 
 def _switched(reader: RegistryReader) -> Iterator[OperationPlan]:
     """The plans of the operations that put their candidate in service and have not taken it out, the latest first."""
-    for row in reversed(reader.operations()):
+    for row in reversed(reader.all(OperationRow)):
         plan, live = state_of(row).plan, reader.alias(row.model, "live")
         under_way = not row.done and live is not None and live.engine == plan.candidate
         if row.phase == OperationPhase.SUCCEEDED or under_way:
@@ -253,7 +243,7 @@ def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[
     found = set()
     for plan in _switched(reader):
         if rests_on_report(reader, plan):
-            report = reader.report(plan.report or "")
+            report = reader.find(KnownReport, digest=plan.report)
             found |= {
                 one
                 for one in plan.new
@@ -264,7 +254,7 @@ def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[
 
 def replicas_of(reader: RegistryReader, model: str, engine: str) -> tuple[str, ...]:
     """The engines, by digest, that served the model together with this one, which the alias names; itself the first."""
-    for row in reversed(reader.operations()):
+    for row in reversed(reader.all(OperationRow)):
         plan = state_of(row).plan
         if plan.model == model and plan.candidate == engine and row.phase == OperationPhase.SUCCEEDED:
             return plan.new
@@ -296,7 +286,7 @@ def waived_for(reader: RegistryReader, model: str, engine: str) -> frozenset[str
 
 def has_reports(reader: RegistryReader, model: str, artefacts: Collection[str]) -> bool:
     """Whether there is a report about one of these artefacts, or a promotion of this model that rested on one."""
-    return any(report.artefact in artefacts for report in reader.reports()) or was_promoted_on_report(
+    return any(report.artefact in artefacts for report in reader.all(KnownReport)) or was_promoted_on_report(
         reader, model
     )
 

@@ -12,7 +12,7 @@ from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import replicas_of
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationKind, OperationPlan, PlanError
-from app.registry.reader import RegistryReader
+from app.registry.registry import RegistryReader
 from app.registry.values import Alias, KnownEngine, Revocation
 from gates.report.statement import digest_of
 
@@ -50,10 +50,10 @@ class ModelSnapshot:
 
 def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
     """Quick; for the registry's thread."""
-    engines = {known.digest: known for known in reader.engines()}
+    engines = {known.digest: known for known in reader.all(KnownEngine)}
     live, previous = reader.alias(model, "live"), reader.alias(model, "previous")
     assert live is not None  # written at the gateway's first start
-    lives = [alias for alias in reader.aliases() if alias.name == "live" and alias.model != model]
+    lives = [alias for alias in reader.all(Alias, name="live") if alias.model != model]
     others = [replicas_of(reader, alias.model, alias.engine) for alias in lives if alias.engine]
     before = replicas_of(reader, model, previous.engine) if previous and previous.engine else ()
     return ModelSnapshot(
@@ -63,7 +63,7 @@ def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
         serves=replicas_of(reader, model, live.engine) if live.engine else (),
         before=tuple(engines[engine] for engine in before if engine in engines),
         engines=engines,
-        revocations=reader.revocations(),
+        revocations=reader.all(Revocation),
     )
 
 

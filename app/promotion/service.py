@@ -44,8 +44,7 @@ from app.promotion.steps import Dependencies
 from app.promotion.views import operation_view, plan_view, row_view, step_view
 from app.promotion.worker import PromotionWorker, RunningOperation
 from app.registry.errors import Conflict, OperationUnderWay, StorageFailed, UnknownRow
-from app.registry.reader import RegistryReader
-from app.registry.registry import Registry
+from app.registry.registry import Registry, RegistryReader
 from app.registry.values import AuditEntry, KnownEngine, OperationRow, Revocation
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
@@ -158,11 +157,11 @@ class PromotionService:
     ) -> tuple[Mapping[str, tuple[str, ...]], list[tuple[OperationState, str]], frozenset[str]]:
         """The live engines; the interrupted operations, and when each was created; the engines that a report let in."""
         live = record_configuration(registry, self._deps.config, self.catalogue, now())
-        rows = registry.operations(unfinished_only=True)
+        rows = registry.all(OperationRow, done=False)
         unfinished = [(repository.state_of(row), row.created) for row in rows]
         for state, _ in unfinished:
             for digest in (*state.plan.new, *state.plan.old):
-                if known := registry.engine(digest):
+                if known := registry.find(KnownEngine, digest=digest):
                     self.catalogue.add(known)
         roots = current_roots(self.catalogue)
         gated = repository.gated(registry, roots)
@@ -232,7 +231,7 @@ class PromotionService:
         is_brake = request.kind is OperationKind.ROLLBACK
         seconds = steps.ANSWER_SECONDS if is_brake else STATE_SECONDS
         try:
-            known = await self.do(lambda registry: registry.operation_of_key(key), seconds=seconds)
+            known = await self.do(lambda registry: registry.find(OperationRow, key=key), seconds=seconds)
         except StateUnavailable:
             if is_brake:
                 return None
@@ -426,10 +425,14 @@ class PromotionService:
         config, catalogue = self._deps.config, self.catalogue
         found = {name: reader.alias(model, name) for name in ("live", "previous")}
         names = {n: catalogue.name(a.engine) if a and a.engine else None for n, a in found.items()}
-        live, unfinished = found["live"], reader.unfinished(model)
+        live, unfinished = found["live"], reader.find(OperationRow, model=model, done=False)
         engine = live.engine if live and live.engine else ""
         engines = {engine, *map(catalogue.digest, config.models[model].engines)}
-        artefacts = {one.artefact for name in engines if (one := reader.engine(name)) and one.artefact}
+        artefacts = {
+            one.artefact
+            for name in engines
+            if (one := reader.find(KnownEngine, digest=name)) and one.artefact
+        }
         held = [(seq, one) for seq, one in active.items() if one.model == model]
         waived = overrides.waived_codes(active.values(), model=model, engine=engine)
         return {
@@ -494,4 +497,7 @@ def _record_added(
 ) -> Mapping[str, list[KnownEngine]]:
     """Record engines and models that a reload adds; the live engines of these models."""
     live = record_configuration(registry, config, SpecCatalogue(config.engines), at, models)
-    return {model: [known for one in live[model] if (known := registry.engine(one))] for model in live}
+    return {
+        model: [known for one in live[model] if (known := registry.find(KnownEngine, digest=one))]
+        for model in live
+    }

@@ -20,7 +20,7 @@ from app.promotion.state_machine import OperationPhase, OperationState, reconcil
 from app.promotion.steps import Dependencies
 from app.registry.errors import Conflict
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, AuditEntry, KnownArtefact, KnownEngine
+from app.registry.values import AuditEntry, KnownArtefact, KnownEngine, OperationRow, RouteChange
 from app.telemetry.log import Logger
 from deploy.core.errors import DeployError
 from deploy.core.tasks import supervise
@@ -153,16 +153,14 @@ def _live_engines(
         if config.gates.require and not listed_is_gated:
             _check_gated(registry, config, catalogue, model)
         if engine not in listed:
-            moves = [AliasMove(model=model, name="live", engine=listed[0])]
-            if registry.alias(model, "previous") is not None:
-                moves.append(AliasMove(model=model, name="previous", engine=None))
+            change = RouteChange(model, live=listed[0], previous=None, generation=None)
             verb, detail = "live.configured" if engine else "live.founded", {"engine": listed[0]}
-            registry.move(moves, AuditEntry(at=at, actor=ACTOR, verb=verb, subject=model, detail=detail))
+            registry.move(change, AuditEntry(at=at, actor=ACTOR, verb=verb, subject=model, detail=detail))
             engine = listed[0]
     if engine in listed:
         return listed
     replicas = repository.replicas_of(registry, model, engine)
-    known = [one for replica in replicas if (one := registry.engine(replica))]
+    known = [one for replica in replicas if (one := registry.find(KnownEngine, digest=replica))]
     for one in known:
         catalogue.add(one)
     return tuple(one.digest for one in known)
@@ -177,9 +175,9 @@ def _registry_decides(
     listed_is_gated: bool,
 ) -> bool:
     """Whether the engine of the alias serves: an operation is under way, or it was promoted, and is configured or kept."""
-    if registry.unfinished(model) is not None:
+    if registry.find(OperationRow, model=model, done=False) is not None:
         return True
-    if not any(op.model == model and op.phase == OperationPhase.SUCCEEDED for op in registry.operations()):
+    if not registry.all(OperationRow, model=model, phase=OperationPhase.SUCCEEDED):
         return False
     required = config.gates.require
     if required is None:

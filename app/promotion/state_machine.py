@@ -43,6 +43,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from app.registry.values import RouteChange
+
 ATTEMPTS: Final = 3
 """How often an effect of `rolling_back` or `retiring` is run before the operation is stuck."""
 
@@ -335,16 +337,6 @@ _PHASES: Final[Mapping[OperationPhase, Callable[[OperationPlan], Steps]]] = {
 
 
 # ----------------------------------------------------------------------------------------- the state
-
-
-@dataclass(frozen=True, slots=True)
-class RouteChange:
-    """Where a model's `live` and `previous` are to point, if `live` is still of `generation`."""
-
-    model: str
-    live: str
-    previous: str | None
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,27 @@
-"""The registry, to write: artefacts, engines, reports, aliases, operations and audit events.
+"""The registry: artefacts, engines, reports, revocations, aliases, operations, keys, operators and audit events.
 
-Every change is one transaction that includes its audit event, and is durable when the call returns. Values
-go in and come out. It makes no decisions: whether an engine may go live is decided in `app.promotion`.
-Calls come one at a time, and block for as long as the disk takes.
+Every change is one transaction that includes its audit event, and is durable when the call returns. The registry makes
+no decisions: whether an engine may go live is decided in `app.promotion`. Calls come one at a time, and block for as
+long as the disk takes.
 """
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any, Final, Self, TypeVar
 
 from app.registry import chain
-from app.registry.errors import (
-    Conflict,
-    GenerationMoved,
-    StorageFailed,
-    UnknownRow,
-)
-from app.registry.reader import TABLES, RegistryReader
-from app.registry.store import PUT_BACK, identity_of, open_to_write, take_lock, translated
+from app.registry.errors import Conflict, GenerationMoved, StorageFailed, UnknownRow
+from app.registry.store import PUT_BACK, identity_of, open_to_read, open_to_write, translated, writer_lock
 from app.registry.values import (
-    AliasMove,
+    Alias,
     AuditEntry,
     AuditEvent,
+    Head,
+    KeyLimits,
     KnownArtefact,
     KnownEngine,
     KnownKey,
@@ -32,10 +30,124 @@ from app.registry.values import (
     Meter,
     OperationRow,
     Revocation,
+    RouteChange,
 )
 from gates.report.codec import canonical
 
+Row = TypeVar("Row")
 Record = KnownArtefact | KnownEngine | KnownReport
+
+TABLES: Final[Mapping[type, str]] = {
+    KnownArtefact: "artefact",
+    KnownEngine: "engine",
+    KnownReport: "report",
+    Revocation: "revocation",
+    Alias: "alias",
+    OperationRow: "operation",
+    AuditEvent: "event",
+    KnownKey: "api_key",
+    KnownOperator: "operator",
+}
+"""The table of each kind of value; its columns are the value's fields."""
+_LIMITS: Final = tuple(field.name for field in fields(KeyLimits))
+_DECODED: Final[Mapping[type, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    KnownArtefact: lambda row: {**row, "parents": json.loads(row["parents"])},
+    OperationRow: lambda row: {**row, "done": bool(row["done"])},
+    KnownKey: lambda row: {"limits": KeyLimits(**{name: row.pop(name) for name in _LIMITS}), **row},
+}
+"""Where columns are not the fields themselves; `_columns` is the way back."""
+_BEFORE_ALL: Final = -(2**63)
+"""An event with the number 0, or one below, breaks the chain: so it is read, too."""
+
+
+def _columns(value: Any) -> dict[str, Any]:
+    row = asdict(value)
+    if isinstance(value, KnownArtefact):
+        row["parents"] = canonical(value.parents).decode()
+    return {**row.pop("limits", {}), **row}
+
+
+class RegistryReader:
+    """The registry, to read; also while a gateway writes to it. What cannot be read raises StorageFailed."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def at(cls, path: Path) -> "RegistryReader":
+        """The registry at `path`, without the writer's lock. Raises NotARegistry."""
+        return RegistryReader(open_to_read(path))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def all(self, kind: type[Row], *, order: str = "rowid", **columns: object) -> tuple[Row, ...]:
+        """The values of a kind, those with these columns if any are named; the oldest first."""
+        where = " AND ".join(f"{name} = ?" for name in columns) or "TRUE"
+        return self._all(kind, f"WHERE {where} ORDER BY {order}", *columns.values())
+
+    def find(self, kind: type[Row], **columns: object) -> Row | None:
+        """The value of a kind with these columns; None: it is not recorded."""
+        return next(iter(self.all(kind, order="rowid", **columns)), None)
+
+    def alias(self, model: str, name: str) -> Alias | None:
+        """The alias `live` or `previous` of a model; one that was cleared has a generation and no engine."""
+        return self.find(Alias, model=model, name=name)
+
+    def operation(self, id: str) -> OperationRow:
+        """Raises UnknownRow."""
+        if (found := self.find(OperationRow, id=id)) is None:
+            raise UnknownRow(f"there is no operation {id:.64}")
+        return found
+
+    def latest_operations(self, limit: int) -> tuple[OperationRow, ...]:
+        """At most so many operations, the newest first."""
+        return self._all(OperationRow, "ORDER BY rowid DESC LIMIT ?", limit)
+
+    def events(
+        self, *, after: int = 0, operation: str | None = None, limit: int = 1000
+    ) -> tuple[AuditEvent, ...]:
+        """At most `limit` events with a higher `seq` than `after`, in order; of one operation, if given."""
+        of, whose = ("", ()) if operation is None else ("operation = ? AND", (operation,))
+        return self._all(AuditEvent, f"WHERE {of} seq > ? ORDER BY seq LIMIT ?", *whose, after, limit)
+
+    def events_of(self, *verbs: str, since: str) -> tuple[AuditEvent, ...]:
+        """Every event of these verbs from a time on, in order."""
+        marks = ", ".join("?" * len(verbs))
+        return self._all(AuditEvent, f"WHERE at >= ? AND verb IN ({marks}) ORDER BY seq", since, *verbs)
+
+    def usages(self) -> dict[str, Meter]:
+        """What the keys have used, by name, as it was written last."""
+        return {row.pop("name"): Meter(**row) for row in self._rows("SELECT * FROM key_usage ORDER BY name")}
+
+    def head(self) -> Head:
+        """The last event, or the genesis before the first."""
+        rows = self._rows("SELECT seq, hash FROM event ORDER BY seq DESC LIMIT 1")
+        return Head(**rows[0]) if rows else chain.GENESIS
+
+    def verify_chain(self, before: Head = chain.GENESIS, limit: int = -1) -> Head:
+        """Hash the next `limit` events behind `before` again, or all; the head behind them, `before` at the chain's end.
+
+        A long chain takes seconds: it can be verified in parts.
+
+        Raises ChainBroken: names the first event that is missing, altered or out of place.
+        """
+        after = before.seq if before != chain.GENESIS else _BEFORE_ALL
+        return chain.verify(self.events(after=after, limit=limit), before)
+
+    def _all(self, kind: type[Row], rest: str, *values: object) -> tuple[Row, ...]:
+        rows, decoded = self._rows(f"SELECT * FROM {TABLES[kind]} {rest}", *values), _DECODED.get(kind, dict)
+        return tuple(kind(**decoded(row)) for row in rows)
+
+    def _rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
+        with translated():
+            return [dict(row) for row in self._connection.execute(sql, values)]
 
 
 class Registry(RegistryReader):
@@ -46,19 +158,16 @@ class Registry(RegistryReader):
 
         Raises RegistryLocked, NotARegistry, StorageFailed.
         """
-        self._lock: int | None = take_lock(path)
         self.takes_writes = True  # whether the last transaction could be written; reads may go on without it
-        try:
-            super().__init__(open_to_write(path))
+        with ExitStack() as opened:
+            opened.enter_context(writer_lock(path))
+            super().__init__(opened.enter_context(closing(open_to_write(path))))
             self._path, self._identity = path, identity_of(path)
-        except BaseException:
-            self._unlock()
-            raise
+            self._opened = opened.pop_all()
 
     def close(self) -> None:
         """Close the file and release the writer's lock. Idempotent."""
-        super().close()
-        self._unlock()
+        self._opened.close()
 
     def check_is_there(self) -> None:
         """Raises StorageFailed (state_missing) if its file was deleted or replaced since it was opened.
@@ -68,152 +177,125 @@ class Registry(RegistryReader):
         if identity_of(self._path) != self._identity:
             raise StorageFailed(f"another file lies where the registry was; {PUT_BACK}", "state_missing")
 
-    def _unlock(self) -> None:
-        # Only once: the number of a closed descriptor may belong to another file.
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    # ---------------------------------------------------------------------------------- records
-
     def add(self, value: Record, entry: AuditEntry) -> None:
         """Add an artefact, an engine or a report; no effect if it is recorded.
 
         Raises Conflict: it is recorded differently, or refers to what is not.
         """
-        table, row = TABLES[type(value)], asdict(value)
-        if isinstance(value, KnownArtefact):
-            key, row["parents"] = "root", canonical(value.parents).decode()
-        else:
-            key = "digest"
-        known = self._one(type(value), f"WHERE {key} = ?", row[key])
-        if known == value:
-            return
-        if known is not None:
-            raise Conflict(f"{table} {row[key]} is known already, and as something else")
-        with self._transaction():
-            self._insert(table, row)
-            self._note(entry)
+        key, identity = next(iter(_columns(value).items()))
+        known = self.find(type(value), **{key: identity})
+        if known is None:
+            self._add(value, entry)
+        elif known != value:
+            raise Conflict(f"{TABLES[type(value)]} {identity} is known already, and as something else")
 
     def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
         """Revoke something for good; a second revocation has no effect."""
-        if self.revocation(revocation.thing, revocation.id) is None:
-            with self._transaction():
-                self._insert("revocation", asdict(revocation))
-                self._note(entry)
-
-    # ------------------------------------------------------------------------ keys and operators
-
-    def add_named(self, value: KnownKey | KnownOperator, entry: AuditEntry) -> None:
-        """Add a caller's key or an operator; one that was revoked gives its name away. Raises Conflict: the name is taken."""
-        table, row = TABLES[type(value)], asdict(value)
-        row = {**row.pop("limits", {}), **row}
-        gone = f"SELECT name FROM {table} WHERE name = ? AND revoked IS NOT NULL"
-        with self._transaction():
-            for where in ("key_usage", table) if isinstance(value, KnownKey) else (table,):
-                self._connection.execute(f"DELETE FROM {where} WHERE name IN ({gone})", (value.name,))
-            self._insert(table, row)
-            self._note(entry)
-
-    def change(self, kind: type[KnownKey | KnownOperator], entry: AuditEntry, **columns: object) -> None:
-        """Change columns of the key or operator that the entry is about. Raises UnknownRow: there is none, or it is revoked."""
-        sets = ", ".join(f"{name} = ?" for name in columns)
-        with self._transaction():
-            changed = self._connection.execute(
-                f"UPDATE {TABLES[kind]} SET {sets} WHERE name = ? AND revoked IS NULL",
-                (*columns.values(), entry.subject),
-            ).rowcount
-            if not changed:
-                raise UnknownRow(f"there is no {TABLES[kind].replace('_', ' ')} {entry.subject:.64}")
-            self._note(entry)
-
-    def write_usage(self, meters: Mapping[str, Meter]) -> None:
-        """Replace what these keys have used, in one transaction. Keys that are not known are left out."""
-        with self._transaction():
-            for name, meter in meters.items():
-                self._connection.execute(
-                    "INSERT OR REPLACE INTO key_usage (name, requests, tokens, at, day, today, total)"
-                    " SELECT ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM api_key WHERE name = ?)",
-                    (name, *meter, name),
-                )
-
-    # ----------------------------------------------------------------------------------- changes
-
-    def move(self, moves: Iterable[AliasMove], entry: AuditEntry) -> None:
-        """Move aliases, all or none. Raises GenerationMoved, Conflict (no such engine)."""
-        with self._transaction():
-            self._move(moves, entry)
-            self._note(entry)
+        if self.find(Revocation, thing=revocation.thing, id=revocation.id) is None:
+            self._add(revocation, entry)
 
     def begin(self, operation: OperationRow, entry: AuditEntry) -> None:
         """Add an operation. Raises Conflict: its key has begun another one, or the model has an unfinished one."""
-        with self._transaction():
-            self._insert("operation", {**asdict(operation), "done": int(operation.done)})
-            self._note(entry)
+        self._add(operation, entry)
 
-    def advance(self, operation: OperationRow, moves: Iterable[AliasMove], entry: AuditEntry) -> None:
+    def advance(self, operation: OperationRow, change: RouteChange | None, entry: AuditEntry) -> None:
         """Write an operation's next state and the aliases that move with it, in one transaction.
 
         Raises:
             UnknownRow: there is no such operation, or it has ended.
-            GenerationMoved, Conflict: of a move; nothing was changed.
+            GenerationMoved, Conflict: of the aliases; nothing was changed.
         """
-        with self._transaction():
+        with self._transaction(entry):
             changed = self._connection.execute(
                 "UPDATE operation SET phase = ?, state = ?, done = ? WHERE id = ? AND done = 0",
-                (operation.phase, operation.state, int(operation.done), operation.id),
+                (operation.phase, operation.state, operation.done, operation.id),
             ).rowcount  # fmt: skip
             if not changed:
                 raise UnknownRow(f"there is no unfinished operation {operation.id}")
-            self._move(moves, entry)
-            self._note(entry)
+            if change is not None:
+                self._move(change, entry.at)
+
+    def move(self, change: RouteChange, entry: AuditEntry) -> None:
+        """Move a model's aliases, both or none. Raises GenerationMoved, Conflict (no such engine)."""
+        with self._transaction(entry):
+            self._move(change, entry.at)
 
     def note(self, entry: AuditEntry) -> AuditEvent:
         """Add an audit event that changes nothing else."""
         with self._transaction():
             return self._note(entry)
 
+    # ------------------------------------------------------------------------ keys and operators
+
+    def add_named(self, value: KnownKey | KnownOperator, entry: AuditEntry) -> None:
+        """Add a caller's key or an operator; one that was revoked gives its name away. Raises Conflict: the name is taken."""
+        table = TABLES[type(value)]
+        gone = f"SELECT name FROM {table} WHERE name = ? AND revoked IS NOT NULL"
+        with self._transaction(entry):
+            for where in ("key_usage", table) if isinstance(value, KnownKey) else (table,):
+                self._connection.execute(f"DELETE FROM {where} WHERE name IN ({gone})", (value.name,))
+            self._insert(value)
+
+    def change(self, kind: type[KnownKey | KnownOperator], entry: AuditEntry, **columns: object) -> None:
+        """Change columns of the key or operator that the entry is about. Raises UnknownRow: there is none, or it is revoked."""
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        with self._transaction(entry):
+            changed = self._connection.execute(
+                f"UPDATE {TABLES[kind]} SET {sets} WHERE name = ? AND revoked IS NULL",
+                (*columns.values(), entry.subject),
+            ).rowcount
+            if not changed:
+                raise UnknownRow(f"there is no {TABLES[kind].replace('_', ' ')} {entry.subject:.64}")
+
+    def write_usage(self, meters: Mapping[str, Meter]) -> None:
+        """Replace what these keys have used, in one transaction. Keys that are not known are left out."""
+        with self._transaction():
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO key_usage (name, requests, tokens, at, day, today, total)"
+                " SELECT name, ?, ?, ?, ?, ?, ? FROM api_key WHERE name = ?",
+                [(*meter, name) for name, meter in meters.items()],
+            )
+
+    # ------------------------------------------------------------------------ transactions
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing, and durable when it ends. Raises Conflict: a constraint was violated; StorageFailed."""
-        connection = self._connection
+    def _transaction(self, entry: AuditEntry | None = None) -> Iterator[None]:
+        """All or nothing, with the audit's entry, and durable when it ends. Raises Conflict (a constraint was violated), StorageFailed."""
         try:
-            with translated():
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield
-                    connection.execute("COMMIT")
-                except BaseException:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    raise
+            with translated(), self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                if entry is not None:
+                    self._note(entry)
+                yield
         except StorageFailed:
             self.takes_writes = False
             raise
         self.takes_writes = True
 
-    # ------------------------------------------------------------------------ inside a transaction
-
-    def _insert(self, table: str, row: dict[str, object]) -> None:
-        names, marks = ", ".join(row), ", ".join("?" * len(row))
-        self._connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(row.values()))
+    def _add(self, value: object, entry: AuditEntry) -> None:
+        with self._transaction(entry):
+            self._insert(value)
 
     def _note(self, entry: AuditEntry) -> AuditEvent:
         event = chain.link(self.head(), entry)
-        self._insert("event", asdict(event))
+        self._insert(event)
         return event
 
-    def _move(self, moves: Iterable[AliasMove], entry: AuditEntry) -> None:
-        for move in moves:
-            known = self.alias(move.model, move.name)
-            generation = known.generation if known else 0
-            if move.generation not in (None, generation):
-                raise GenerationMoved(
-                    f"{move.model}/{move.name} is of generation {generation}, not {move.generation}; read it again"
-                )
-            self._connection.execute(
-                "INSERT INTO alias (model, name, engine, generation, since) VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT (model, name) DO UPDATE"
-                " SET engine = excluded.engine, generation = excluded.generation, since = excluded.since",
-                (move.model, move.name, move.engine, generation + 1, entry.at),
+    def _insert(self, value: object) -> None:
+        row = _columns(value)
+        names, marks = ", ".join(row), ", ".join("?" * len(row))
+        sql = f"INSERT INTO {TABLES[type(value)]} ({names}) VALUES ({marks})"
+        self._connection.execute(sql, tuple(row.values()))
+
+    def _move(self, change: RouteChange, at: str) -> None:
+        known: dict[str, int] = {
+            alias.name: alias.generation for alias in self.all(Alias, model=change.model)
+        }
+        if change.generation not in (None, known.get("live", 0)):
+            raise GenerationMoved(
+                f"{change.model}/live is of generation {known.get('live', 0)}, not {change.generation}; read it again"
             )
+        for name, engine in (("live", change.live), ("previous", change.previous)):
+            if engine is not None or name in known:
+                alias = (change.model, name, engine, known.get(name, 0) + 1, at)
+                self._connection.execute("INSERT OR REPLACE INTO alias VALUES (?, ?, ?, ?, ?)", alias)

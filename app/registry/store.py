@@ -26,14 +26,21 @@ MIGRATIONS: Final = tuple(
 )
 """A released migration is never edited: a change is a new one."""
 PUT_BACK: Final = "put the state folder back from a copy and restart the gateway"
+_FULL: Final = ("the state folder's disk is full: {}; make room on it", "state_full")
 _HELD: Final = ("another program holds the registry: {}; end it, and try again", "state_locked")
-_FAULTS: Final = {
-    sqlite3.SQLITE_FULL: ("the state folder's disk is full: {}; make room on it", "state_full"),
+_MISSING: Final = (f"a part of the state folder is gone: {{}}; {PUT_BACK}", "state_missing")
+_OTHER: Final = ("the state folder cannot be used: {}", "state_unavailable")
+_SQLITE_FAULTS: Final = {
+    sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_BUSY: _HELD,
     sqlite3.SQLITE_LOCKED: _HELD,
-    sqlite3.SQLITE_CANTOPEN: (f"the registry cannot be opened any more: {{}}; {PUT_BACK}", "state_missing"),
+    sqlite3.SQLITE_CANTOPEN: _MISSING,
 }
 """SQLite's primary error codes: what operators are told, and the code."""
+_FILE_FAULTS: Final = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ESTALE), _MISSING),
+}
 _NO_REGISTRY: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _BUSY_SECONDS: Final = 2.0
 """How long to wait for a reader that holds the file when a transaction is committed."""
@@ -45,16 +52,17 @@ def script(number: int) -> str:
     return f"BEGIN IMMEDIATE; {MIGRATIONS[number]} {marks} COMMIT;"
 
 
-def take_lock(path: Path) -> int:
-    """The writer's lock on a registry, as a descriptor to close. Raises RegistryLocked, StorageFailed.
+@contextlib.contextmanager
+def writer_lock(path: Path) -> Iterator[int]:
+    """Hold the writer's lock on a registry; yields a descriptor of its folder. Raises RegistryLocked, StorageFailed.
 
-    It is on the folder: a second gateway could put another file in the place of a lock file.
+    The lock is on the folder: a second gateway could put another file in the place of a lock file.
     """
     folder = path.parent
-    with translated_files(f"{folder}: "):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with translated_files(f"{folder}: "):
+    with contextlib.ExitStack() as opened:
+        with translated(f"{folder}: "):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, descriptor)
             check_unwritable(descriptor, folder)
             for inside in (path, folder / "keys", folder / "reports"):
                 if inside.exists():
@@ -65,15 +73,12 @@ def take_lock(path: Path) -> int:
                 raise RegistryLocked(
                     f"{path}: another gateway uses this state folder; stop it first"
                 ) from None
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        yield descriptor
 
 
 def _touch(path: Path) -> None:
     """Create the file if it is missing, so that only its owner can read it: SQLite's would be readable for all."""
-    with translated_files(f"{path}: "):
+    with translated(f"{path}: "):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
@@ -86,7 +91,8 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     # Its owner may use it from another thread, one call at a time.
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     with _closing_on_error(connection, path):
-        if not _is_new(connection):
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables or _number(connection, "application_id"):
             _check_is_ours(connection, path)
         _prepare(connection)
         version = _number(connection, "user_version")
@@ -115,7 +121,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 def backup(path: Path, target: Path) -> None:
     """Copy the registry at `path` to a file, as it is at one time; a writer may use it meanwhile. Raises RegistryError."""
-    with contextlib.closing(open_to_read(path)) as connection, _closing_on_error(connection, path):
+    with contextlib.closing(open_to_read(path)) as connection, translated(f"{path}: "):
         _copy(connection, target)
 
 
@@ -124,11 +130,10 @@ def restore(source: Path, path: Path) -> Path | None:
 
     Raises RegistryLocked: a gateway runs. NotARegistry, StorageFailed: the backup cannot be used.
     """
-    with contextlib.closing(open_to_read(source)) as connection, _closing_on_error(connection, source):
+    with contextlib.closing(open_to_read(source)) as connection, translated(f"{source}: "):
         if (found := connection.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
             raise NotARegistry(f"{source}: is damaged: {found.splitlines()[0]}")
-        lock = take_lock(path)
-        try:
+        with writer_lock(path) as folder:
             fresh, old = (path.with_name(f"{path.name}.{name}") for name in ("restoring", "replaced"))
             _copy(connection, fresh)
             had = path.exists()
@@ -137,16 +142,14 @@ def restore(source: Path, path: Path) -> Path | None:
                 if (beside := path.with_name(path.name + end)).exists():
                     beside.rename(old.with_name(old.name + end))
             fresh.rename(path)
-            os.fsync(lock)  # the folder's
-        finally:
-            os.close(lock)
+            os.fsync(folder)
     return old if had else None
 
 
 def _copy(connection: sqlite3.Connection, target: Path) -> None:
     """Write a whole database to a file that only its owner can read, in one step. Raises StorageFailed, sqlite3.Error."""
     part = target.with_name(f"{target.name}.part")
-    with translated_files(f"{target}: "):
+    with translated(f"{target}: "):
         part.unlink(missing_ok=True)
         _touch(part)
         with contextlib.closing(sqlite3.connect(part)) as copy:
@@ -165,11 +168,6 @@ def _closing_on_error(connection: sqlite3.Connection, path: Path) -> Iterator[No
     except BaseException:
         connection.close()
         raise
-
-
-def _is_new(connection: sqlite3.Connection) -> bool:
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    return tables == 0 and _number(connection, "application_id") == 0
 
 
 def _check_is_ours(connection: sqlite3.Connection, path: Path) -> None:
@@ -196,7 +194,8 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 @contextlib.contextmanager
 def translated(where: str = "") -> Iterator[None]:
-    """Translate SQLite's errors; `where` comes first in their messages, while the registry is opened."""
+    """Translate errors of SQLite and of files in the state folder. `where` comes first in their messages, while the
+    registry is opened; without it, no message names a path of the host."""
     try:
         yield
     except sqlite3.IntegrityError as error:
@@ -205,28 +204,15 @@ def translated(where: str = "") -> Iterator[None]:
         primary = int(getattr(error, "sqlite_errorcode", 0)) & 0xFF  # the rest says how it came about
         if where and primary in _NO_REGISTRY:
             raise NotARegistry(f"{where}{error}; put it aside, or back from a copy") from None
-        words, code = _FAULTS.get(primary, ("the registry could not be used: {}", "state_unavailable"))
+        words, code = _SQLITE_FAULTS.get(primary, _OTHER)
         raise StorageFailed(where + words.format(error), code) from None
-
-
-@contextlib.contextmanager
-def translated_files(where: str = "") -> Iterator[None]:
-    """Translate errors of files in the state folder. Without `where`, no message names a path of the host."""
-    try:
-        yield
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            said, code = f"the state folder's disk is full: {why}; make room on it", "state_full"
-        elif error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
-            said, code = f"a part of the state folder is gone: {why}; {PUT_BACK}", "state_missing"
-        else:
-            said, code = why if where else f"the state folder cannot be used: {why}", "state_unavailable"
-        raise StorageFailed(where + said, code) from None
+        words, code = _FILE_FAULTS.get(error.errno or 0, _OTHER)
+        raise StorageFailed(where + words.format(error.strerror or type(error).__name__), code) from None
 
 
 def identity_of(path: Path) -> tuple[int, int]:
     """Device and inode. Raises StorageFailed."""
-    with translated_files():
+    with translated():
         seen = path.stat()
     return seen.st_dev, seen.st_ino

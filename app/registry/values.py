@@ -61,14 +61,14 @@ class Alias:
     since: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AliasMove:
-    """A move of an alias. `generation` is the one it was read at, 0 if it did not exist; None: unconditional."""
+@dataclass(frozen=True, slots=True)
+class RouteChange:
+    """Where a model's `live` and `previous` are to point, if `live` is still of `generation` (0: it did not exist; None: whatever it is)."""
 
     model: str
-    name: AliasName
-    engine: str | None
-    generation: int | None = None
+    live: str
+    previous: str | None
+    generation: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ import pytest
 from app.config.config import Config, load
 from app.promotion.repository import FILE
 from app.promotion.state_machine import FINAL, PATHS, OperationKind, OperationPhase
-from app.registry.reader import RegistryReader
+from app.registry.registry import RegistryReader
+from app.registry.values import OperationRow
 from tests.app.promotion.stage import MODELS, signed, statement, tables
 from tests.deploy.test_process import SERVER
 from tests.promotion.process import (
@@ -78,7 +79,7 @@ async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(tmp
             assert (await gateway.get("/admin/audit"))["chain"] == {"ok": True}, phase
             with RegistryReader.at(tmp_path / "state" / FILE) as registry:
                 registry.verify_chain()
-                assert registry.operations(unfinished_only=True) == (), phase
+                assert registry.all(OperationRow, done=False) == (), phase
             if following is not None:
                 operation = await killed_in(following, gateway, config, live, other)
     assert ends == {"failed", "succeeded"}

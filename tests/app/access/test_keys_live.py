@@ -13,8 +13,7 @@ from app.access import records
 from app.access.keys import MAX_KEYS
 from app.access.service import AccessService
 from app.errors.tree import StateUnavailable
-from app.registry.reader import RegistryReader
-from app.registry.registry import Registry
+from app.registry.registry import Registry, RegistryReader
 from app.registry.values import Meter
 from tests.app.house import TOKEN, Answer, GatewayFixture, config, eventually, house, run
 from tests.script import DONE, Hang, Head, Say, Step, Until, event, finish, text, thought

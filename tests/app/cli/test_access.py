@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.__main__ import main
-from app.registry.reader import RegistryReader
+from app.registry.registry import RegistryReader
 from tests.app.house import TOKEN, GatewayFixture, house
 from tests.scale import PATIENCE
 

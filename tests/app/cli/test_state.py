@@ -7,9 +7,8 @@ import pytest
 
 from app.__main__ import main
 from app.access import records
-from app.registry.reader import RegistryReader
-from app.registry.registry import Registry
-from app.registry.values import UNLIMITED
+from app.registry.registry import Registry, RegistryReader
+from app.registry.values import UNLIMITED, KnownKey
 from tests.app.cli.test_access import HEAD
 
 
@@ -29,7 +28,7 @@ def run(state: Path, verb: str, file: Path) -> int:
 
 def keys(path: Path) -> list[str]:
     with RegistryReader.at(path) as reader:
-        return [key.name for key in reader.api_keys()]
+        return [key.name for key in reader.all(KnownKey)]
 
 
 def test_a_backup_beside_a_writer_is_restored_and_what_was_there_is_kept(state: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from app.promotion.state_machine import (
     step,
 )
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, AuditEntry, KnownEngine
+from app.registry.values import Alias, AuditEntry, KnownEngine, OperationRow, RouteChange
 
 SPARE = "spare"
 NOW = "2026-11-21T06:00:00Z"
@@ -133,7 +133,7 @@ class Gateway:
         entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
         for name in (*self.set_of("a"), *self.set_of("b"), *self.set_of("c"), SPARE):
             self.registry.add(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
-        self.registry.move([AliasMove(model="annie", name="live", engine="a")], entry)
+        self.registry.move(RouteChange("annie", "a", None, None), entry)
 
     @property
     def live(self) -> str:
@@ -172,8 +172,8 @@ class Gateway:
         self.life = self._come_up()
 
     def _come_up(self) -> Iterator[str]:
-        found = [*map(repository.state_of, self.registry.operations(unfinished_only=True))]
-        live = {a.model: a.engine for a in self.registry.aliases() if a.name == "live" and a.engine}
+        found = [*map(repository.state_of, self.registry.all(OperationRow, done=False))]
+        live = {a.model: a.engine for a in self.registry.all(Alias, name="live") if a.engine}
         replicas = {SPARE, *self.set_of(self.live)[1:]} if not found else {SPARE}
         orphans, starts = reconcile(live, found, replicas, self.world.running)
         settled = [] if found else [*live.values()]
@@ -235,7 +235,7 @@ class Gateway:
 
     def check_all_is_well(self) -> None:
         """One live route, to the set of the alias, which runs; no orphan; the chain is whole."""
-        assert not self.registry.operations(unfinished_only=True)
+        assert not self.registry.all(OperationRow, done=False)
         assert (self.world.route, self.world.shared) == (self.live, None)
         assert self.world.running == {*self.set_of(self.live), SPARE}
         self.registry.verify_chain()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from app.promotion.state_machine import Breached, Cancel, OperationKind, OperationPhase
+from app.registry.values import OperationRow
 from tests.app.promotion.simulated import FAULT, SPARE, Gateway, World
 from tests.scale import scaled
 
@@ -46,7 +47,7 @@ def change(gateway: Gateway, kind: OperationKind = OperationKind.PROMOTE) -> tup
 
 def last(gateway: Gateway) -> str:
     """How the last operation stands."""
-    return gateway.registry.operations()[-1].phase
+    return gateway.registry.all(OperationRow)[-1].phase
 
 
 @KINDS
@@ -100,12 +101,12 @@ class Years(RuleBasedStateMachine):
         self.gateway.boot()
         self.gateway.run()
 
-    @precondition(lambda self: not self.gateway.registry.operations(unfinished_only=True))
+    @precondition(lambda self: not self.gateway.registry.all(OperationRow, done=False))
     @rule(choice=st.integers(0, 1), rollback=st.booleans())
     def operate(self, choice: int, rollback: bool) -> None:
         gateway = self.gateway
         gateway.run()
-        if gateway.registry.operations() and last(gateway) == OperationPhase.STUCK:
+        if gateway.registry.all(OperationRow) and last(gateway) == OperationPhase.STUCK:
             gateway.boot()
             gateway.run()
         previous = gateway.registry.alias("annie", "previous")

@@ -24,7 +24,7 @@ from app.promotion.state_machine import (
 )
 from app.registry.errors import GenerationMoved
 from app.registry.registry import Registry
-from app.registry.values import AliasMove, AuditEntry, KnownEngine
+from app.registry.values import AuditEntry, KnownEngine, RouteChange
 from gates.report.codec import canonical, encode
 
 NOW = "2026-11-21T06:00:00Z"
@@ -40,7 +40,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
     with Registry(tmp_path / "registry.sqlite") as it:
         for name in ("old", "new", "third"):
             it.add(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
-        it.move([AliasMove(model="annie", name="live", engine="old")], entry)
+        it.move(RouteChange("annie", "old", None, None), entry)
         repository.begin(it, PLAN, at=NOW, actor="ann", key="k", request="q")
         yield it
 
@@ -95,7 +95,9 @@ def test_the_engines_of_a_set_are_known_from_the_operation_that_put_them_in_serv
     row = replace(
         registry.operation("op"), state=canonical(encode(ended)).decode(), phase="succeeded", done=True
     )
-    registry.advance(row, (), AuditEntry(at=NOW, actor="gateway", verb="promote.succeeded", subject="annie"))
+    registry.advance(
+        row, None, AuditEntry(at=NOW, actor="gateway", verb="promote.succeeded", subject="annie")
+    )
     assert repository.replicas_of(registry, "annie", "new") == ("new", "third")
     assert repository.replicas_of(registry, "bertha", "new") == ("new",)
 
@@ -104,7 +106,7 @@ def test_an_alias_that_somebody_else_moved_stops_the_switch(registry: Registry) 
     """The state is where it was, so its effect can be fed the failure, and what was begun is undone."""
     at = run_until(registry, OperationPhase.SWITCHING)
     entry = AuditEntry(at=NOW, actor="eve", verb="override", subject="annie")
-    registry.move([AliasMove(model="annie", name="live", engine="third", generation=1)], entry)
+    registry.move(RouteChange("annie", "third", None, 1), entry)
     with pytest.raises(GenerationMoved):
         repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
     before = stored(registry)

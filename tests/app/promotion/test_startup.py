@@ -22,7 +22,7 @@ from app.promotion.state_machine import (
     step,
 )
 from app.registry.registry import Registry
-from app.registry.values import AuditEntry, KnownReport
+from app.registry.values import AuditEntry, KnownArtefact, KnownEngine, KnownReport
 from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 from tests.app.promotion.stage import settings
 
@@ -111,9 +111,9 @@ def gated(registry: Registry, config: Config) -> set[str]:
 def test_a_first_start_writes_down_what_the_configuration_says(registry: Registry, tmp_path: Path) -> None:
     config = settings(tmp_path)
     assert start(registry, config) == "small"
-    known = registry.engine(spec_digest(config.engines["large"]))
+    known = registry.find(KnownEngine, digest=spec_digest(config.engines["large"]))
     assert known is not None and known.artefact is not None
-    assert registry.artefact(known.artefact) is not None
+    assert registry.find(KnownArtefact, root=known.artefact) is not None
     assert [event.actor for event in registry.events()] == ["configuration"] * registry.head().seq
     head = registry.head()
     assert (start(registry, config), registry.head()) == ("small", head)

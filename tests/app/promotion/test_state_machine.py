@@ -29,12 +29,12 @@ from app.promotion.state_machine import (
     OperationState,
     PlanError,
     Restart,
-    RouteChange,
     Strategy,
     reconcile,
     step,
 )
 from app.promotion.steps import HANDLERS, TIMEOUTS
+from app.registry.values import RouteChange
 from gates.decode.decoder import read
 from gates.report.codec import encode
 

@@ -18,12 +18,10 @@ from app.registry.errors import (
     StorageFailed,
     UnknownRow,
 )
-from app.registry.reader import TABLES, RegistryReader
-from app.registry.registry import Registry
+from app.registry.registry import TABLES, Registry, RegistryReader
 from app.registry.store import MIGRATIONS, script
 from app.registry.values import (
     Alias,
-    AliasMove,
     AuditEntry,
     KeyLimits,
     KnownArtefact,
@@ -33,6 +31,7 @@ from app.registry.values import (
     Meter,
     OperationRow,
     Revocation,
+    RouteChange,
 )
 
 NOW = "2026-11-21T06:00:00Z"
@@ -50,7 +49,7 @@ USAGE = Meter(requests=1.5, tokens=9.0, at=7.0, day=3, today=31, total=62)
 OPERATION = OperationRow(
     id="op1", kind="promote", model="annie", phase="queued", state="{}", created=NOW, key="k", request="q"
 )
-LIVE = AliasMove(model="annie", name="live", engine="sha256:e", generation=0)
+LIVE = RouteChange("annie", live="sha256:e", previous=None, generation=0)
 
 
 @pytest.fixture
@@ -78,17 +77,15 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
     registry.add(REPORT, ENTRY)
     registry.revoke(Revocation(thing="report", id="sha256:r", reason="leaks", at=NOW), ENTRY)
     registry.begin(OPERATION, ENTRY)
-    registry.move([LIVE], ENTRY)
+    registry.move(LIVE, ENTRY)
     registry.close()
     with Registry(path) as again:
-        assert again.artefact("sha256:a") == ARTEFACT
-        assert again.engine("sha256:e") == ENGINE
-        assert again.report("sha256:r") == REPORT
-        assert again.revocation("report", "sha256:r") == Revocation(
-            thing="report", id="sha256:r", reason="leaks", at=NOW
-        )
+        assert again.find(KnownArtefact, root="sha256:a") == ARTEFACT
+        assert again.find(KnownEngine, digest="sha256:e") == ENGINE
+        assert again.find(KnownReport, digest="sha256:r") == REPORT
+        assert again.all(Revocation) == (Revocation(thing="report", id="sha256:r", reason="leaks", at=NOW),)
         assert again.operation("op1") == OPERATION
-        assert again.aliases() == (
+        assert again.all(Alias) == (
             Alias(model="annie", name="live", engine="sha256:e", generation=1, since=NOW),
         )
         assert again.verify_chain().seq == 7
@@ -101,10 +98,10 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
         (lambda r: r.add(replace(ENGINE, spec="{}"), ENTRY), Conflict, "known already"),
         (lambda r: r.add(replace(ENGINE, digest="d", artefact="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
         (lambda r: r.add(replace(REPORT, verdict="perhaps"), ENTRY), Conflict, "CHECK"),
-        (lambda r: r.move([replace(LIVE, engine="nobody")], ENTRY), Conflict, "FOREIGN KEY"),
-        (lambda r: r.move([replace(LIVE, generation=3)], ENTRY), GenerationMoved, "generation 0, not 3"),
-        (lambda r: r.move([LIVE, replace(LIVE, name="previous", generation=9)], ENTRY), GenerationMoved, "previous"),
-        (lambda r: r.advance(OPERATION, [], ENTRY), UnknownRow, "op1"),
+        (lambda r: r.move(replace(LIVE, live="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
+        (lambda r: r.move(replace(LIVE, generation=3), ENTRY), GenerationMoved, "generation 0, not 3"),
+        (lambda r: r.move(replace(LIVE, previous="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
+        (lambda r: r.advance(OPERATION, None, ENTRY), UnknownRow, "op1"),
         (lambda r: r.note(replace(ENTRY, detail={"x": float("nan")})), ValueError, "JSON"),
     ],
     ids=["artefact", "engine", "no artefact", "verdict", "no engine", "stale", "second of two", "no operation", "detail"],
@@ -127,11 +124,11 @@ def test_a_model_has_one_unfinished_operation_and_a_key_one_request(registry: Re
             registry.begin(refused, ENTRY)
     registry.begin(replace(second, model="bertha"), ENTRY)
     done = replace(OPERATION, phase="succeeded", done=True)
-    registry.advance(done, [], ENTRY)
-    assert registry.operation_of_key("k") == done
+    registry.advance(done, None, ENTRY)
+    assert registry.find(OperationRow, key="k") == done
     with pytest.raises(UnknownRow, match="op1"):
-        registry.advance(OPERATION, [], ENTRY)
-    assert [row.id for row in registry.operations(unfinished_only=True)] == ["op2"]
+        registry.advance(OPERATION, None, ENTRY)
+    assert [row.id for row in registry.all(OperationRow, done=False)] == ["op2"]
     assert [row.id for row in registry.latest_operations(1)] == ["op2"]
 
 
@@ -212,7 +209,7 @@ def test_a_reader_takes_back_what_a_killed_writer_left_half_written(registry: Re
     writer.execute("ROLLBACK")
     with RegistryReader.at(killed) as reader:
         assert reader.verify_chain() == head
-        assert reader.revocations() == ()
+        assert reader.all(Revocation) == ()
 
 
 def test_a_commit_is_on_the_disk_and_only_its_owner_reads_it(registry: Registry, path: Path) -> None:
@@ -241,7 +238,7 @@ def test_the_log_of_an_earlier_version_that_was_killed_is_read_to_its_end(path: 
         shutil.copy(f"{path}{end}", f"{killed}{end}")
     earlier.close()
     with Registry(killed) as registry:
-        assert registry.revocation("key", "k") is not None
+        assert registry.find(Revocation, thing="key", id="k") is not None
     left = {file.name for file in path.parent.glob("killed*")}
     assert left == {killed.name, f"{killed.name}-journal"}
 
@@ -290,11 +287,11 @@ def test_a_registry_of_the_first_version_is_migrated_and_keeps_what_it_held(path
     key = KnownKey(name="kitchen", digest="00", limits=KeyLimits(rpm=5), created="t1")
     entry = AuditEntry(at="t2", actor="admin", verb="api_key.added", subject="kitchen")
     with Registry(path) as registry:
-        assert registry.revocation("key", "k") is not None
+        assert registry.find(Revocation, thing="key", id="k") is not None
         registry.add_named(key, entry)
         registry.write_usage({"kitchen": USAGE, "nobody": USAGE})
     with RegistryReader.at(path) as reader:
-        assert (reader.api_keys(), reader.usages()) == ((key,), {"kitchen": USAGE})
+        assert (reader.all(KnownKey), reader.usages()) == ((key,), {"kitchen": USAGE})
     with closing(sqlite3.connect(path.with_name(f"{path.name}.v1"))) as copy:
         assert copy.execute("PRAGMA user_version").fetchone() == (1,)
         assert copy.execute("SELECT id FROM revocation").fetchone() == ("k",)
@@ -312,4 +309,4 @@ def test_a_name_is_free_again_when_its_key_was_revoked_and_nothing_is_inherited(
         with pytest.raises(UnknownRow):
             registry.change(KnownKey, entry, revoked="t3")
         registry.add_named(replace(key, digest="01"), entry)
-        assert (registry.usages(), [known.revoked for known in registry.api_keys()]) == ({}, [None])
+        assert (registry.usages(), [known.revoked for known in registry.all(KnownKey)]) == ({}, [None])
