@@ -9,9 +9,9 @@ those before the load. An engine that we do not run (driver url) can only be ask
 import asyncio
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Final
 
 from app.engines.identity import UNKNOWN, build_of, planned
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
@@ -44,7 +44,6 @@ class RunningEngine:
     changed: tuple[str, ...] = ()  # artefact files that differ from the manifest
     model: str | None = None  # the path that the engine states
     build: str = UNKNOWN
-    who: str | None = None  # id of its process or container
 
 
 async def identify(
@@ -59,24 +58,39 @@ async def identify(
             while they were loaded, or since.
         EffectError: engine_down: it is not up, or does not state what it is.
     """
+    if engine.url is None:
+        raise _down(f"{spec.name} is not up: {engine.state.last_error}")
     try:
         artefact = await asyncio.to_thread(_manifest, spec)
+        described = await engine.describe()
+        model = await _stated_model(engine.url, spec)
+        found = RunningEngine(
+            argv=tuple(described.get("argv") or ()),
+            image=described.get("image"),
+            file=described.get("model_file"),
+            before=described.get("weights"),
+            model=model,
+            build=build_of(spec, engine.state),
+        )
+        found = await asyncio.to_thread(_with_weights, found, spec, artefact)
         served = str(find_model(spec)) if spec.artefact is not None and spec.driver != "url" else None
-        found = await running(engine, spec)
     except (ManifestError, DeployError, OSError) as error:
-        raise EffectError(
-            FailureReason("engine_down", f"{spec.name} cannot be identified: {error}")
-        ) from None
+        raise _down(f"{spec.name} cannot be identified: {error}") from None
     if fault := differs(found, spec, judged or (planned(spec, artefact) if artefact else None), served):
         raise RefusalError(fault)
     return {
         "driver": spec.driver,
-        "who": found.who,
+        "who": described.get("container") or (described.get("pid") and str(described["pid"])),
         "image": found.image,
         "model_file": found.file_digest,
         "model": found.model,
         "build": found.build,
+        "numerics": str(described["numerics"]),
     }
+
+
+def _down(why: str) -> EffectError:
+    return EffectError(FailureReason("engine_down", why))
 
 
 def _manifest(spec: EngineSpec) -> Artefact | None:
@@ -85,50 +99,23 @@ def _manifest(spec: EngineSpec) -> Artefact | None:
     return load(folder_of(spec.artefact))
 
 
-# -------------------------------------------------------------------------------------- what runs
-
-
-async def running(engine: Engine, spec: EngineSpec) -> RunningEngine:
-    """What runs, from every source. Raises EngineError, OSError, EffectError (it is not up)."""
-    url = engine.url
-    if url is None:
-        raise EffectError(FailureReason("engine_down", f"{spec.name} is not up: {engine.state.last_error}"))
-    described = await engine.describe()
-    model = await _stated_model(url, spec)
-    path = Path(described["model_file"]) if described.get("model_file") else None
-    digest, changed, after = await asyncio.to_thread(_weights, spec, path)
-    return RunningEngine(
-        argv=tuple(described.get("argv") or ()),
-        image=described.get("image"),
-        file=str(path) if path else None,
-        file_digest=digest,
-        before=described.get("weights"),
-        after=after,
-        changed=changed,
-        model=model,
-        build=build_of(spec, engine.state),
-        who=described.get("container") or described.get("pid") and str(described["pid"]),
-    )
-
-
-def _weights(spec: EngineSpec, path: Path | None) -> tuple[str | None, tuple[str, ...], Snapshot | None]:
-    """The digest of the file that is served, the artefact's files that differ from its manifest, and a
-    snapshot of all files after they were hashed."""
-    digest = f"sha256:{_hashed(path)}" if path is not None and path.is_file() else None
+def _with_weights(found: RunningEngine, spec: EngineSpec, artefact: Artefact | None) -> RunningEngine:
+    """With the digests of the served file and of the artefact's files, and a snapshot taken after them. Raises OSError."""
+    digest = _hashed(Path(found.file)) if found.file else None
+    found = replace(found, file_digest=digest and f"sha256:{digest}")
     if spec.artefact is None:
-        return digest, (), None
-    folder, artefact = folder_of(spec.artefact), _manifest(spec) if spec.driver != "url" else None
-    files = artefact.files if artefact is not None else ()
+        return found
+    folder = folder_of(spec.artefact)
+    files = artefact.files if artefact is not None and spec.driver != "url" else ()
     changed = tuple(entry.path for entry in files if _hashed(folder / entry.path) != entry.sha256)
-    return digest, changed, snapshot(spec.artefact)
+    return replace(found, changed=changed, after=snapshot(spec.artefact))
 
 
 def _hashed(path: Path) -> str | None:
-    """A file's SHA-256, cached until its metadata change; None if it is missing."""
-    try:
-        seen = path.stat()
-    except OSError:
+    """The SHA-256 of a file, cached until its metadata change; None: it is none."""
+    if not path.is_file():
         return None
+    seen = path.stat()
     return _hash(path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
 
 
@@ -139,21 +126,15 @@ def _hash(path: Path, *fingerprint: int) -> str:
 
 async def _stated_model(url: str, spec: EngineSpec) -> str | None:
     """The path of its model, as the engine states it. Raises EffectError."""
+    llama = spec.dialect == "llama-server"
     try:
-        if spec.dialect == "llama-server":
-            path = (await ask(f"{url}/props", spec)).get("model_path")
-        else:
-            path = (await ask(f"{url}/v1/models", spec))["data"][0].get("root")
-        return plain_word(path, PATH_CHARACTERS)
+        async with asyncio.timeout(ASK_SECONDS):
+            address = f"{url}/props" if llama else f"{url}/v1/models"
+            async with ask_engine("GET", address, access=spec.access) as reply:
+                said = await read_json(reply)
+        return plain_word(said.get("model_path") if llama else said["data"][0].get("root"), PATH_CHARACTERS)
     except (TimeoutError, *HTTP_ERRORS, ValueError, LookupError, TypeError, AttributeError) as error:
-        why = f"{spec.name} does not say what it serves ({type(error).__name__})"
-        raise EffectError(FailureReason("engine_down", why)) from None
-
-
-async def ask(url: str, spec: EngineSpec) -> Any:
-    """The JSON at one of the engine's own addresses. Raises TimeoutError, HTTP_ERRORS, ValueError."""
-    async with asyncio.timeout(ASK_SECONDS), ask_engine("GET", url, access=spec.access) as reply:
-        return await read_json(reply)
+        raise _down(f"{spec.name} does not say what it serves ({type(error).__name__})") from None
 
 
 # ------------------------------------------------------------------------------------ compared

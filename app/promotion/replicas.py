@@ -9,27 +9,21 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import PurePath
-from typing import Any, Final
-
-import httpx2
+from typing import Final
 
 from app.engines.pool import EnginePool
 from app.promotion import inspection
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import EffectError, RefusalError
 from app.telemetry.log import Logger
-from deploy.core.errors import DeployError
 from deploy.core.tasks import report
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import Engine
 
 AGAIN_SECONDS: Final = 5.0
 """Seconds until a replica that could not be identified is asked again."""
-STATED: Final = ("size", "n_params", "n_vocab", "ftype")
-"""The facts about its weights that llama-server reports in `/v1/models`."""
-
 Facts = Mapping[str, object]
-"""What an engine reports about its weights and its numerics; facts that it does not report are absent."""
+"""What an engine states of itself; what it does not state is absent."""
 
 
 class ReplicaWatch:
@@ -90,17 +84,7 @@ def difference(found: Facts, others: Facts) -> str | None:
 
 async def _facts(engine: Engine, spec: EngineSpec) -> Facts:
     """What runs. Raises RefusalError: not what the configuration and the manifest say; EffectError: it does not state it."""
-    evidence = await inspection.identify(engine, spec)
-    try:
-        meta = (await inspection.ask(f"{engine.url}/v1/models", spec))["data"][0].get("meta") or {}
-        numerics = (await engine.describe())["numerics"]
-    except (TimeoutError, DeployError, httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError):
-        meta, numerics = {}, None
-    model = evidence["model"]
-    facts: dict[str, Any] = {
-        "build": evidence["build"],
-        "model": PurePath(str(model)).name if model else None,
-        "numerics": str(numerics) if numerics is not None else None,
-        **{name: meta.get(name) for name in STATED},
-    }
+    found = await inspection.identify(engine, spec)
+    model = PurePath(str(found["model"])).name if found["model"] else None
+    facts = {"build": found["build"], "model": model, "numerics": found["numerics"]}
     return {name: value for name, value in facts.items() if value is not None}
