@@ -26,10 +26,10 @@ from app.config.version import VERSION
 from app.engines.backend import EngineFactory, driver
 from app.engines.pool import EnginePool
 from app.errors import render
+from app.errors.tree import MannersError, Unauthorized
 from app.http import health
 from app.http.access import AccessControl
 from app.http.connection import ConnectionLimits
-from app.http.hosts import LocalAccess
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.service import PromotionService
 from app.proxy.accounting import RequestAccounting
@@ -106,7 +106,7 @@ class Gateway:
 
     def _replace_keys(self, config: Config) -> None:
         """Give both listeners their keys; one without keys answers to this machine only."""
-        access, local = self.access, LocalAccess(config.gateway.hosts)
+        access, local = self.access, frozenset(map(str.lower, config.gateway.hosts))
         self.public.replace(
             access.callers, local if config.listen.is_loopback and not access.callers else None
         )
@@ -158,14 +158,15 @@ def _listener(
     render.install(app, log)
     for router in routers:
         app.include_router(router)
-    return AccessControl(
-        app,
-        keys,
-        (guarded,),
-        turned_away=metrics.child("manners_unauthorized_total", name).inc,
-        count=partial(metrics.count, "manners_unreadable_total", name),
-        **more,
-    )
+    metrics.begin("manners_unauthorized_total", (name,))
+
+    def refused(error: MannersError) -> None:
+        if isinstance(error, Unauthorized):
+            metrics.count("manners_unauthorized_total", name)
+        else:
+            metrics.count("manners_unreadable_total", name, error.code)
+
+    return AccessControl(app, keys, guarded, count=refused, **more)
 
 
 def tracing_for(config: Config) -> Tracing:

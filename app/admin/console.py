@@ -18,7 +18,7 @@ from app.config.config import Config
 from app.http.replies import reply, reply_headers
 from app.promotion.facts import KEYS
 from app.promotion.service import PromotionService
-from app.proxy.threads import ThreadQueue
+from app.proxy.admission import ThreadQueue
 from app.registry.values import KnownReport
 from gates.judge.formatting import title
 from gates.report import labels

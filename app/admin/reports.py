@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from app.errors.tree import RequestError, UnknownThing
-from app.proxy.threads import REPORTS, ThreadQueue
+from app.proxy.admission import ThreadQueue
 from app.registry.registry import Registry
 from app.registry.store import translated
 from app.registry.values import AuditEntry, KnownReport
@@ -31,7 +31,7 @@ class BadReport(RequestError):
 
 def report_thread() -> ThreadQueue:
     """Reads reports, one at a time, however many operators ask."""
-    return ThreadQueue(REPORTS, 1, MOST_WAITING, "read")
+    return ThreadQueue(1, MOST_WAITING, "read")
 
 
 def read(data: bytes, keys: Path) -> VerifiedReport:

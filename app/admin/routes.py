@@ -29,9 +29,8 @@ from app.promotion.requests import PromotionRequest, check_model
 from app.promotion.service import PromotionService
 from app.promotion.state_machine import OperationKind
 from app.promotion.views import report_view
+from app.proxy.admission import ThreadQueue, Uploads
 from app.proxy.deadlines import ClientGone
-from app.proxy.threads import ThreadQueue
-from app.proxy.uploads import Uploads
 from app.registry.values import AuditEntry, KnownReport, Revocation, Thing
 from gates.report.verify import MAX_REPORT_BYTES
 

@@ -5,7 +5,7 @@ It does not wrap `send`, so that a streamed chunk costs nothing more.
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access.keys import KeyRing
 from app.errors.render import error_response
-from app.errors.tree import MannersError
-from app.http.hosts import LocalAccess, check_content_coding, check_media_type
-from app.proxy.turns import FairScheduler
+from app.errors.tree import MannersError, UnsupportedMediaType
+from app.http.hosts import check_local, check_media_type
+from app.proxy.admission import FairScheduler
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
@@ -23,38 +23,36 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 class AccessControl:
     """Gives each request an id (the caller's own, if it is well formed) and checks its key.
 
-    guarded: path prefixes that need a key; other paths (health) are open, and so are the exact paths in `open_paths`.
+    guarded: the prefix of paths that need a key; other paths (health) are open, and so are the exact paths in `open_paths`.
     straight: paths whose applications are called without the framework. All other requests, and all refusals, take
     turns, because anyone who can connect can make many at once. takes_api_key: a key may come in `x-api-key`, as
-    Anthropic's clients send it. count: called with the code of each refusal.
+    Anthropic's clients send it. count: called with each refusal.
 
-    `replace` sets other keys from the next request on. With `local` only programs on this machine are served, and no
-    website (app.http.hosts); without keys, a POST must then declare its body as JSON. The scope's state gets the key's name as `caller`; None if no keys are configured.
+    `replace` sets other keys from the next request on. With `local`, its own names, only programs on this machine are
+    served, and no website (app.http.hosts); without keys, a POST must then declare its body as JSON. The scope's state gets
+    the key's name as `caller`; None if no keys are configured.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         keys: KeyRing,
-        guarded: tuple[str, ...],
+        guarded: str,
         straight: Mapping[str, ASGIApp] = MappingProxyType({}),
         takes_api_key: bool = False,
         open_paths: frozenset[str] = frozenset(),
-        turned_away: Callable[[], None] = lambda: None,
-        count: Callable[[str], None] = lambda code: None,
+        count: Callable[[MannersError], None] = lambda error: None,
     ) -> None:
         self._app = app
         self._straight = straight
-        self._keys = keys
         self._guarded = guarded
         self._takes_api_key = takes_api_key
         self._open = open_paths
-        self._local: LocalAccess | None = None
-        self._turned_away = turned_away
         self._count = count
         self._turns = FairScheduler()
+        self.replace(keys, None)
 
-    def replace(self, keys: KeyRing, local: LocalAccess | None) -> None:
+    def replace(self, keys: KeyRing, local: Collection[str] | None) -> None:
         """Use these keys from the next request on."""
         self._keys, self._local = keys, local
 
@@ -67,6 +65,7 @@ class AccessControl:
         try:
             state["caller"] = self._check(scope["method"], scope["path"], headers)
         except MannersError as error:
+            self._count(error)
             named = [(b"x-request-id", request_id.encode()), (b"x-manners-engine", b"none")]
             await self._turns.turn()
             await error_response(error, named, scope["path"])(scope, receive, send)
@@ -83,21 +82,16 @@ class AccessControl:
         """The name of the key; None if none is needed. Raises Forbidden, UnsupportedMediaType or Unauthorized."""
         has_keys = bool(self._keys)
         if self._local is not None:
-            try:
-                self._local.check(headers, may_follow_links=path in self._open)
-                if method == "POST" and path in self._straight and not has_keys:
-                    check_media_type(headers)
-            except MannersError as error:
-                self._count(error.code)
-                raise
-        if b"content-encoding" in headers:
-            check_content_coding(headers[b"content-encoding"])
-        if has_keys and path.startswith(self._guarded) and path not in self._open:
-            api_key = headers.get(b"x-api-key", b"") if self._takes_api_key else b""
-            authorization = headers.get(b"authorization", b"")
-            try:
-                return self._keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))
-            except MannersError:
-                self._turned_away()
-                raise
-        return None
+            check_local(headers, self._local, may_follow_links=path in self._open)
+            if method == "POST" and path in self._straight and not has_keys:
+                check_media_type(headers)
+        if headers.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
+            raise UnsupportedMediaType(  # its unpacked size would have no bound
+                "compressed bodies are not read: send the body without Content-Encoding",
+                "unsupported_content_encoding",
+            )
+        if not has_keys or not path.startswith(self._guarded) or path in self._open:
+            return None
+        api_key = headers.get(b"x-api-key", b"") if self._takes_api_key else b""
+        authorization = headers.get(b"authorization", b"")
+        return self._keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))

@@ -6,7 +6,7 @@ permission by CORS (a "simple" one, whose media type is not JSON): `Origin` or `
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from app.config.config import is_loopback
@@ -26,38 +26,30 @@ def host_name(host: bytes) -> str | None:
     return (match[1] or match[2]).decode().lower().removesuffix(".")
 
 
-class LocalAccess:
-    """`hosts`: names by which the listener is reached besides `localhost` and loopback addresses."""
+def check_local(
+    headers: Mapping[bytes, bytes], hosts: Collection[str], *, may_follow_links: bool = False
+) -> None:
+    """Raises Forbidden for a `Host` that is not of this machine, or a request that a website has made.
 
-    def __init__(self, hosts: Iterable[str] = ()) -> None:
-        self._hosts = frozenset(host.lower() for host in hosts)
-
-    def check(self, headers: Mapping[bytes, bytes], *, may_follow_links: bool = False) -> None:
-        """Raises Forbidden for a `Host` that is not of this machine, or a request that a website has made.
-
-        may_follow_links: a link on another site may lead here. Every browser sends `Host`.
-        """
-        host, origin = headers.get(b"host", b""), headers.get(b"origin")
-        name = host_name(host)
-        if b"host" in headers and not (name and (name in self._hosts or is_loopback(name))):
-            raise Forbidden(
-                "this listener has no key and answers only to this machine's own names (localhost, 127.0.0.1): "
-                "use one of them, or list the name in gateway.hosts",
-                "host_not_allowed",
-            )
-        links = may_follow_links and headers.get(b"sec-fetch-mode") == b"navigate"
-        if not (origin is None or self._is_own(origin, host)) or (
-            headers.get(b"sec-fetch-site") not in _NEAR and not links
-        ):
-            raise Forbidden(
-                "another site's page has sent this request, and this listener has no key: "
-                "set API keys, or list the site's host name in gateway.hosts",
-                "origin_not_allowed",
-            )
-
-    def _is_own(self, origin: bytes, host: bytes) -> bool:
-        match = _ORIGIN.fullmatch(origin.lower())
-        return match is not None and (match[1] == host.lower() or host_name(match[1]) in self._hosts)
+    hosts: names by which the listener is reached besides `localhost` and loopback addresses. may_follow_links: a link on
+    another site may lead here. Every browser sends `Host`.
+    """
+    host, origin = headers.get(b"host", b""), headers.get(b"origin")
+    name = host_name(host)
+    if b"host" in headers and not (name and (name in hosts or is_loopback(name))):
+        raise Forbidden(
+            "this listener has no key and answers only to this machine's own names (localhost, 127.0.0.1): "
+            "use one of them, or list the name in gateway.hosts"
+        )
+    site = None if origin is None else _ORIGIN.fullmatch(origin.lower())
+    is_own = origin is None or (site and (site[1] == host.lower() or host_name(site[1]) in hosts))
+    links = may_follow_links and headers.get(b"sec-fetch-mode") == b"navigate"
+    if not is_own or (headers.get(b"sec-fetch-site") not in _NEAR and not links):
+        raise Forbidden(
+            "another site's page has sent this request, and this listener has no key: "
+            "set API keys, or list the site's host name in gateway.hosts",
+            "origin_not_allowed",
+        )
 
 
 def check_media_type(headers: Mapping[bytes, bytes]) -> None:
@@ -65,12 +57,3 @@ def check_media_type(headers: Mapping[bytes, bytes]) -> None:
     essence = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if essence != b"application/json":
         raise UnsupportedMediaType("send the body with the header Content-Type: application/json")
-
-
-def check_content_coding(coding: bytes) -> None:
-    """Raises UnsupportedMediaType for a compressed body: its unpacked size would have no bound."""
-    if coding.strip().lower() not in (b"", b"identity"):
-        raise UnsupportedMediaType(
-            "compressed bodies are not read: send the body without Content-Encoding",
-            "unsupported_content_encoding",
-        )

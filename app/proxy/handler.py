@@ -34,14 +34,13 @@ from app.errors.tree import (
     WrongMethod,
 )
 from app.proxy.accounting import RequestAccounting
-from app.proxy.admission import AdmissionQueue
+from app.proxy.admission import AdmissionQueue, Uploads
 from app.proxy.context import ID_SEPARATOR, RequestContext, Tracing
 from app.proxy.deadlines import ClientGone, Deadlines
 from app.proxy.exchange import Exchange, pass_through
 from app.proxy.multi_completion import complete_choices
 from app.proxy.reading import RequestReader
 from app.proxy.reply_writer import StreamWriter, WholeWriter
-from app.proxy.uploads import Uploads
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
 

@@ -9,8 +9,7 @@ from typing import Final
 
 from app.api.surface import ParsedRequest, Surface
 from app.errors.translate import as_internal_error
-from app.proxy.threads import REQUEST_THREADS, REQUESTS, ThreadQueue
-from app.proxy.turns import FairScheduler
+from app.proxy.admission import FairScheduler, ThreadQueue
 from gates.contracts.markers import START
 
 _NARROW: Final = "".join(mark for mark in START if mark.isascii()).encode() + b"{"
@@ -24,14 +23,11 @@ LITTLE_BYTES: Final = 8 << 10
 LITTLE_MARKS: Final = 64
 MOST_MARKS: Final = 1024
 
+REQUEST_THREADS: Final = 2
+"""Few, since they compete with the event loop for the interpreter's lock."""
 MOST_WAITING: Final = 32
 """Requests that wait for a thread. One of 1 MiB takes up to 5 s."""
 PATIENCE_SECONDS: Final = 30.0
-
-
-def is_little(request: bytes) -> bool:
-    """Whether this is read in half a millisecond."""
-    return len(request) <= LITTLE_BYTES and len(request.translate(None, _BEGIN_NONE)) <= LITTLE_MARKS
 
 
 def takes_long(request: bytes) -> bool:
@@ -39,9 +35,7 @@ def takes_long(request: bytes) -> bool:
     if len(request.translate(None, _BEGIN_NONE)) <= MOST_MARKS:
         return False
     marks = len(request.translate(None, _NOT_NARROW))
-    if marks <= MOST_MARKS:
-        marks += sum(map(request.count, (*_WIDE, *_ESCAPED)))
-    return marks > MOST_MARKS
+    return marks > MOST_MARKS or marks + sum(map(request.count, (*_WIDE, *_ESCAPED))) > MOST_MARKS
 
 
 class RequestReader:
@@ -49,11 +43,12 @@ class RequestReader:
 
     def __init__(self) -> None:
         self._turns = FairScheduler()
-        self._threads = ThreadQueue(REQUESTS, REQUEST_THREADS, MOST_WAITING, "read")
+        self._threads = ThreadQueue(REQUEST_THREADS, MOST_WAITING, "read")
 
     async def read(self, surface: Surface, raw: bytes, max_messages: int) -> ParsedRequest:
         """The checked request. Raises RequestError, Busy."""
-        if not is_little(raw):
+        # What is little is read in half a millisecond.
+        if len(raw) > LITTLE_BYTES or len(raw.translate(None, _BEGIN_NONE)) > LITTLE_MARKS:
             await self._turns.turn()
             if takes_long(raw):
                 parse = partial(surface.parse, raw, max_messages)

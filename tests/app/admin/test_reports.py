@@ -57,4 +57,4 @@ async def test_whatever_reads_a_report_does_it_in_their_thread(
     assert (await home.operate(f"/admin/reports/{digest}/reading")).json["verdict"] == "pass"
     assert b"<html" in (await home.operate(f"/admin/reports/{digest}/page")).raw
     assert threads.keys() == {"read", "bytes_of", "reading", "page"}
-    assert {name.partition("_")[0] for name in threads.values()} == {"report"}
+    assert {name.partition("_")[0] for name in threads.values()} == {"read"}

@@ -62,7 +62,7 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.fixture
 def access() -> AccessControl:
-    made = AccessControl(answer, KeyRing(["key"]), ("/v1",), {"/v1/chat/completions": answer})
+    made = AccessControl(answer, KeyRing(["key"]), "/v1", {"/v1/chat/completions": answer})
     made.replace(KeyRing(["key"]), None)
     return made
 

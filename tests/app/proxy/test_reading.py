@@ -10,8 +10,14 @@ import pytest
 from app.api.surface import ParsedRequest, Surface
 from app.errors.tree import Busy
 from app.proxy import reading
-from app.proxy.reading import LITTLE_BYTES, LITTLE_MARKS, MOST_MARKS, MOST_WAITING, RequestReader
-from app.proxy.threads import REQUEST_THREADS
+from app.proxy.reading import (
+    LITTLE_BYTES,
+    LITTLE_MARKS,
+    MOST_MARKS,
+    MOST_WAITING,
+    REQUEST_THREADS,
+    RequestReader,
+)
 from tests.app.house import eventually
 from tests.scale import PATIENCE
 

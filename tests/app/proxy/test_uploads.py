@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.errors.tree import BodyTooLarge, Busy
-from app.proxy import uploads as module
+from app.proxy import admission as module
+from app.proxy.admission import LEAST_BYTES, LITTLE_BYTES, SHARE, Uploads
 from app.proxy.deadlines import ClientGone
-from app.proxy.uploads import LEAST_BYTES, LITTLE_BYTES, SHARE, Uploads
 
 LIMIT = LEAST_BYTES // SHARE
 """The most that one peer may hold is one such body, and there is room for eight peers."""
@@ -43,7 +43,7 @@ async def settle() -> None:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 1000)
+    monkeypatch.setattr(module, "UPLOAD_SECONDS", 1000)
     return iter([None])
 
 
@@ -86,7 +86,7 @@ async def test_a_little_body_needs_no_room() -> None:
 
 
 async def test_who_gets_no_room_in_time_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "UPLOAD_SECONDS", 0.01)
     uploads = Uploads(LIMIT)
     stuck = sent(uploads, Peer(stuck_at=0), "kitchen")
     await settle()
