@@ -56,7 +56,7 @@ class RequestAccounting:
             breaches = context.audit.breaches()
             facts |= self._reply(context, model, breaches)
             reply = _reply_outcome(context, outcome, breaches)
-            self._record(context, model, reply, context.attribution)
+            self._record(context, model, reply)
             if self._observe is not None:
                 self._observe(context, reply)
         self._metrics.count("manners_requests_total", model, context.engine, outcome)
@@ -71,15 +71,13 @@ class RequestAccounting:
         )
         self._tracing.ended(context, outcome)
 
-    def failed_over(
-        self, context: RequestContext, error: UpstreamError, attribution: FaultAttribution | None = None
-    ) -> None:
+    def failed_over(self, context: RequestContext, error: UpstreamError) -> None:
         """Record an engine's failure of a request that another engine may still answer."""
         model, engine = context.parsed.chat.model, context.engine
         reason = error.code if error.code in UPSTREAM_CODES else "engine_error"
         self._metrics.count("manners_failovers_total", model, engine, reason)
         self._count(context, model, set(), context.audit.breaches())
-        self._record(context, model, ReplyOutcome(ended_as(outcome_of(error), error.code)), attribution)
+        self._record(context, model, ReplyOutcome(ended_as(outcome_of(error), error.code)))
 
     def _count(self, context: RequestContext, model: str, stripped: set[str], breaches: set[str]) -> None:
         """Count breaches that the request did not force; each asks for a behaviour probe of the engine."""
@@ -88,11 +86,9 @@ class RequestAccounting:
         if breaches:
             context.route.backend.doubt(caller)
 
-    def _record(
-        self, context: RequestContext, model: str, reply: ReplyOutcome, attribution: FaultAttribution | None
-    ) -> None:
+    def _record(self, context: RequestContext, model: str, reply: ReplyOutcome) -> None:
         """Record a fault once it is known whether the engine or the request caused it."""
-        engine = context.engine
+        engine, attribution = context.engine, context.attribution
         if context.is_forced:
             return
         if attribution is None or reply.ended != "failed":

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -28,8 +28,8 @@ from app.api.tool_choice import ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import GatewayConfig, ModelConfig
 from app.engines.backend import FaultAttribution, Route
 from app.engines.heard import for_model
-from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, MannersError
-from app.proxy.deadlines import ClientGone
+from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, MannersError, UpstreamError
+from app.proxy.deadlines import ClientGone, Deadlines
 from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
 from app.stream.conduct import held_characters
@@ -54,6 +54,12 @@ ID_SEPARATOR = "~"
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
+GATEWAY_FAILURES: Final = frozenset({
+    "first_token_timeout", "idle_timeout", "connect_failed", "connect_timeout", "upstream_disconnected", "upstream_truncated",
+})  # fmt: skip
+"""Codes of failures that eject an engine, as Envoy's gateway failures do; an error that the engine states is none."""
+
+
 class Tracing:
     """Follows requests in a trace. This one keeps nothing: the caller's trace goes through to the engine.
 
@@ -74,6 +80,7 @@ class Tracing:
 class RequestContext:
     """Made when a request's head has been read; `accept` and `try_engine` take it further."""
 
+    deadlines: Deadlines
     # Set by `accept`, and not read before it.
     parsed: ParsedRequest
     model: ModelConfig
@@ -128,6 +135,7 @@ class RequestContext:
             if name in headers:
                 self.engine_headers[name.decode()] = headers[name].decode("latin-1")
         self.engines: list[str] = []  # that were asked, in order
+        self.failed: list[Route] = []  # as callers of `OutlierDetector` are to tell it
         self._asked_again: set[str] = set()  # codes of faults after which the same engine was asked again
 
     def rename(self, engine_id: str) -> None:
@@ -174,6 +182,12 @@ class RequestContext:
         is_first = fault.code not in self._asked_again
         self._asked_again.add(fault.code)
         return is_first and not self.begun
+
+    def record_failure(self, fault: UpstreamError) -> None:
+        """Tell the breaker of the engine that was asked last of its fault."""
+        if fault.code in GATEWAY_FAILURES:
+            self.failed.append(self.route)
+        self.attribution = self.route.backend.record_failure(fault)
 
     def reserve(self, body_bytes: int, room: Callable[[str], int]) -> None:
         """Reserve tokens of its key, the whole context for a reply without `max_tokens`; `room` is the context of a model.
@@ -269,7 +283,7 @@ class RequestContext:
         self.body = surface.engine_body(parsed, self._asked)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut, self.clocked_tokens = [], None, None, None
-        self.broken = self.filtered = self.ended = None
+        self.broken = self.filtered = self.ended = self.attribution = None
         self.queued, self.overhead = time.perf_counter() - self.start, 0.0
         self.was_tried = True
 

@@ -34,7 +34,6 @@ from app.errors.translate import (
 )
 from app.errors.tree import EngineBroke, MannersError
 from app.proxy.context import RequestContext
-from app.proxy.deadlines import Deadlines
 from app.proxy.reply_writer import ReplyWriter, WholeWriter
 from app.stream.holdback import FILTERED
 from app.stream.logprobs import LogprobAligner
@@ -80,10 +79,8 @@ class Exchange:
     _tokens = 0
     _bytes = 0  # of the engine's stream
 
-    def __init__(self, context: RequestContext, deadlines: Deadlines, writer: ReplyWriter) -> None:
-        self._context = context
-        self._deadlines = deadlines
-        self._writer = writer
+    def __init__(self, context: RequestContext, writer: ReplyWriter) -> None:
+        self._context, self._deadlines, self._writer = context, context.deadlines, writer
         self._clocks, self._audit, self._limits = context.clocks, context.audit, context.limits
         self._watch = None if context.limit is None else ThoughtWatch(context.limit)
 
@@ -352,14 +349,12 @@ def _summed(usage: Usage, cut: ThoughtMeter) -> Usage:
     return Usage({**counts, "completion_tokens_details": {"reasoning_tokens": thought}})
 
 
-async def pass_through(
-    context: RequestContext, surface: Embeddings, deadlines: Deadlines, writer: WholeWriter
-) -> None:
+async def pass_through(context: RequestContext, surface: Embeddings, writer: WholeWriter) -> None:
     """Ask the engine for a reply without text, and hand it on whole; it is due within the first token's time.
 
     Raises what the engine did wrong.
     """
-    route = context.route
+    route, deadlines = context.route, context.deadlines
     context.overhead = time.perf_counter() - context.start - context.queued
     deadlines.begin()
     status, _, raw = await route.backend.upstream.read(

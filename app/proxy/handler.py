@@ -21,7 +21,7 @@ from app.access.accounts import Accounts, unix_now
 from app.api.embeddings import Embeddings
 from app.api.surface import Surface
 from app.config.config import Config
-from app.engines.backend import FaultAttribution, Route
+from app.engines.backend import Route
 from app.engines.pool import EnginePool
 from app.errors.render import error_response
 from app.errors.translate import as_internal_error, bug_behind, forget_frames
@@ -44,17 +44,6 @@ from app.proxy.reply_writer import StreamWriter, WholeWriter
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
 
-GATEWAY_FAILURES: Final = frozenset(
-    {
-        "first_token_timeout",
-        "idle_timeout",
-        "connect_failed",
-        "connect_timeout",
-        "upstream_disconnected",
-        "upstream_truncated",
-    }
-)
-"""Codes of failures that eject an engine, as Envoy's gateway failures do; an error that the engine states is none."""
 QUEUE_GAUGES: Final = {
     "manners_in_flight": "in_flight",
     "manners_queue_depth": "waiting",
@@ -129,18 +118,18 @@ class ProxyHandler:
         self._ids.add(context.engine_id)
         writer: StreamWriter | WholeWriter | None = None
         try:
-            async with Deadlines(cycle, self._serving) as deadlines:
+            async with Deadlines(cycle, self._serving) as context.deadlines:
                 context.admission = account.begin(unix_now())
                 await self._read(context, scope, receive, cycle)
-                deadlines.timeouts = timeouts = context.model.timeouts
+                context.deadlines.timeouts = timeouts = context.model.timeouts
                 queue = self._queues[context.parsed.chat.model]
                 await queue.enter(timeouts.first_token or timeouts.total)
-                if context.stream:
-                    writer = StreamWriter(context, deadlines, self._pool.batch, cycle)
-                else:
-                    writer = WholeWriter(context, deadlines, cycle)
+                batch = self._pool.batch
+                writer = (
+                    StreamWriter(context, batch, cycle) if context.stream else WholeWriter(context, cycle)
+                )
                 try:
-                    context.error = await self._ask(context, deadlines, writer)
+                    context.error = await self._ask(context, writer)
                 finally:
                     queue.leave()
                     if isinstance(writer, StreamWriter):
@@ -179,16 +168,13 @@ class ProxyHandler:
         self._tracing.begin(context)
         context.reserve(len(raw), self._pool.context)
 
-    async def _ask(
-        self, context: RequestContext, deadlines: Deadlines, writer: StreamWriter | WholeWriter
-    ) -> MannersError | None:
+    async def _ask(self, context: RequestContext, writer: StreamWriter | WholeWriter) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
 
         Returns a fault that the stream carried, or that a sentence replaced. Raises the last engine's fault.
         """
-        chat, caller = context.parsed.chat, context.account.name
+        chat, deadlines = context.parsed.chat, context.deadlines
         route = self._pool.first(chat.model, context.parsed.body, chat.media)
-        failed: list[Route] = []  # as callers of `OutlierDetector` are to tell it
         deadlines.next_engine = partial(self._next, proxy(context))  # no cycle: a request is free at its end
         try:
             while True:
@@ -196,7 +182,7 @@ class ProxyHandler:
                 deadlines.patience = route.patience
                 route.backend.streams.add(deadlines)  # tokens of this reply show that the engine lives
                 try:
-                    await self._ask_one(context, deadlines, writer)
+                    await self._ask_one(context, writer)
                     break
                 except ContextExceeded as fault:
                     # The request's own fault: no other engine is asked, and no engine is at fault.
@@ -204,49 +190,43 @@ class ProxyHandler:
                         raise
                     self._log_again("asked_again", context, fault)
                 except UpstreamError as fault:
-                    route = self._after(context, route, fault, failed)
+                    route = self._after(context, fault)
                 finally:
                     context.route.backend.streams.discard(deadlines)
-            broken = context.broken
-            if broken is None:
-                route.backend.ended(caller, True)
-            elif isinstance(broken, UpstreamError):
-                context.attribution = _blame(route, broken, failed)
-            return broken or context.filtered
+            if isinstance(context.broken, UpstreamError):
+                context.record_failure(context.broken)
+            elif context.broken is None:
+                route.backend.ended(context.account.name, True)
+            return context.broken or context.filtered
         finally:
-            if failed and context.begun and not context.is_forced:
-                for one in failed:
-                    one.backend.ended(caller, False)
+            if context.failed and context.begun and not context.is_forced:
+                for one in context.failed:
+                    one.backend.ended(context.account.name, False)
 
-    def _after(
-        self, context: RequestContext, route: Route, fault: UpstreamError, failed: list[Route]
-    ) -> Route:
+    def _after(self, context: RequestContext, fault: UpstreamError) -> Route:
         """Where to ask after an engine's fault: another engine, or the same one once more. Raises the fault: nowhere."""
-        attribution = _blame(route, fault, failed)
+        context.record_failure(fault)
         if (other := self._next(context)) is not None:
             self._log_bug(context, fault)
-            self._accounting.failed_over(context, fault, attribution)
+            self._accounting.failed_over(context, fault)
             self._log_again("failover", context, fault)
             return other
         if isinstance(fault, ChoiceNotKept) and context.asks_again(fault):
             self._log_again("asked_again", context, fault)
-            return route
-        context.attribution = attribution
+            return context.route
         raise fault
 
-    async def _ask_one(
-        self, context: RequestContext, deadlines: Deadlines, writer: StreamWriter | WholeWriter
-    ) -> None:
+    async def _ask_one(self, context: RequestContext, writer: StreamWriter | WholeWriter) -> None:
         """Ask the engine of the context's route. Raises its fault."""
         try:
             if isinstance(writer, WholeWriter) and isinstance(context.surface, Embeddings):
-                await pass_through(context, context.surface, deadlines, writer)
+                await pass_through(context, context.surface, writer)
             elif context.parsed.count == 1:
-                await Exchange(context, deadlines, writer).run()
+                await Exchange(context, writer).run()
             else:
-                await complete_choices(context, deadlines, writer)
+                await complete_choices(context, writer)
         except asyncio.CancelledError:
-            if (late := deadlines.late()) is None:
+            if (late := context.deadlines.late()) is None:
                 raise
             raise late from None
 
@@ -263,13 +243,7 @@ class ProxyHandler:
         log(event, request_id=context.request_id, engine=context.engine, code=fault.code)
         forget_frames(fault)
 
-    async def _fail(
-        self,
-        context: RequestContext,
-        error: MannersError,
-        send: Send,
-        writer: StreamWriter | WholeWriter | None,
-    ) -> None:
+    async def _fail(self, context: RequestContext, error: MannersError, send: Send, writer: object) -> None:
         """Send the error: as a status while nothing has gone out, else in the stream."""
         context.error = error
         self._log_bug(context, error)
@@ -286,10 +260,3 @@ class ProxyHandler:
         if bug is not None:
             event = "unreadable_reply" if isinstance(fault, UpstreamError) else "internal_error"
             self._log.error(event, request_id=context.request_id, engine=context.engine, **where(bug))
-
-
-def _blame(route: Route, fault: UpstreamError, failed: list[Route]) -> FaultAttribution | None:
-    """Tell the engine's breaker of its fault."""
-    if fault.code in GATEWAY_FAILURES:
-        failed.append(route)
-    return route.backend.record_failure(fault)

@@ -11,17 +11,15 @@ from collections.abc import Sequence
 
 from app.api.surface import Counts, joined_message, joined_usage
 from app.proxy.context import RequestContext
-from app.proxy.deadlines import Deadlines
 from app.proxy.exchange import Exchange
 from app.proxy.reply_writer import ChoiceWriter, StreamWriter, WholeWriter
 from app.stream.audit import ReplyAudit
 from gates.reply.events import Done
 
 
-async def complete_choices(
-    context: RequestContext, deadlines: Deadlines, out: StreamWriter | WholeWriter
-) -> None:
+async def complete_choices(context: RequestContext, out: StreamWriter | WholeWriter) -> None:
     """Ask the context's engine for all choices and hand them on. Raises the first fault, unless the stream carried it."""
+    deadlines = context.deadlines
     deadlines.replies = context.parsed.count + 1  # and their common end
     tried: list[RequestContext] = []  # of each choice that was begun
     whole: list[bytes] = []  # for a caller who does not stream
@@ -30,10 +28,10 @@ async def complete_choices(
             one = context.branch(index)
             tried.append(one)
             if isinstance(out, StreamWriter):
-                await Exchange(one, deadlines, ChoiceWriter(one, deadlines, out)).run()
+                await Exchange(one, ChoiceWriter(one, out)).run()
             else:
-                writer = WholeWriter(one, deadlines)
-                await Exchange(one, deadlines, writer).run()
+                writer = WholeWriter(one)
+                await Exchange(one, writer).run()
                 whole.append(writer.message())
             if one.broken is not None:
                 return

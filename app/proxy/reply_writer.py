@@ -24,7 +24,6 @@ from app.api.surface import Collector
 from app.errors.translate import route_errors_to
 from app.errors.tree import MannersError
 from app.proxy.context import Headers, RequestContext
-from app.proxy.deadlines import Deadlines
 from app.stream.encode import EventEncoder
 from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
@@ -52,11 +51,8 @@ class StreamWriter:
     _catching_up: asyncio.Task[None] | None = None  # waits until the caller has read what was written
     _end = b""  # of the reply, which waits for that
 
-    def __init__(self, context: RequestContext, deadlines: Deadlines, batch: IOBatch, cycle: Any) -> None:
-        self._context = context
-        self._deadlines = deadlines
-        self._batch = batch
-        self._cycle = cycle
+    def __init__(self, context: RequestContext, batch: IOBatch, cycle: Any) -> None:
+        self._context, self._batch, self._cycle = context, batch, cycle
 
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         if anew:
@@ -101,7 +97,7 @@ class StreamWriter:
             data = self._head() + data
             self._context.begun = True
         if cycle.flow.write_paused and self._catching_up is None:
-            self._deadlines.full()
+            self._context.deadlines.full()
             if self._reply is not None:
                 self._reply.pause()
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
@@ -132,10 +128,10 @@ class StreamWriter:
         cycle.on_response()
 
     async def _catch_up(self) -> None:
-        with route_errors_to(self._deadlines.fail):
+        with route_errors_to(self._context.deadlines.fail):
             await self._cycle.flow.drain()
             self._catching_up = None
-            self._deadlines.free()
+            self._context.deadlines.free()
             if self._reply is not None:
                 self._reply.resume()
             if self._end and not self._cycle.disconnected:
@@ -145,10 +141,8 @@ class StreamWriter:
 class ChoiceWriter:
     """Writes one choice of several into the stream, under its index; the request writes their common count and end."""
 
-    def __init__(self, context: RequestContext, deadlines: Deadlines, out: StreamWriter) -> None:
-        self._context = context
-        self._deadlines = deadlines
-        self._out = out
+    def __init__(self, context: RequestContext, out: StreamWriter) -> None:
+        self._context, self._out = context, out
         self.deliver = out.deliver  # the next choice is not read for a caller who is behind
 
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
@@ -161,8 +155,8 @@ class ChoiceWriter:
         shown: list[Any] = [event for event in events if not isinstance(event, Usage | Done)]
         is_broken = bool(shown) and type(shown[-1]) is Broken
         if is_broken:
-            self._deadlines.replies = 1
-            self._deadlines.over()
+            self._context.deadlines.replies = 1
+            self._context.deadlines.over()
         choice = self._context.choice
         shown = [event if type(event) is Broken else replace(event, choice=choice) for event in shown]
         if shown and self._out.events(shown, is_broken):
@@ -174,10 +168,8 @@ class WholeWriter:
 
     _collector: Collector
 
-    def __init__(self, context: RequestContext, deadlines: Deadlines, cycle: Any = None) -> None:
-        self._context = context
-        self._deadlines = deadlines
-        self._cycle = cycle
+    def __init__(self, context: RequestContext, cycle: Any = None) -> None:
+        self._context, self._cycle = context, cycle
 
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         if anew:
@@ -201,13 +193,13 @@ class WholeWriter:
         """Send a reply in one piece of JSON. A caller who takes it for longer than an idle time counts as gone."""
         context, send = self._context, self._cycle.send
         headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *context.headers()]
-        self._deadlines.full()
+        self._context.deadlines.full()
         try:
             context.begun = True
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": body})
         finally:
-            self._deadlines.free()
+            self._context.deadlines.free()
 
 
 ReplyWriter = StreamWriter | ChoiceWriter | WholeWriter

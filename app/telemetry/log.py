@@ -137,19 +137,9 @@ class _ToStructlog(logging.Handler):
     """A library's warning as one line: the first line of its message, and where it happened."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = next(iter(_told(record).splitlines()), "")
+        line = str(record.msg).partition("\n")[0]  # without its arguments: they may quote a caller
         facts = where(record.exc_info[1]) if record.exc_info and record.exc_info[1] else {}
         structlog.get_logger().warning("library", logger=record.name, reason=line[:200], **facts)
-
-
-def _told(record: logging.LogRecord) -> str:
-    """The message with its numbers. Its texts are replaced: they may be a caller's, such as a malformed `tracestate`."""
-    if not isinstance(record.args, tuple):
-        return str(record.msg)
-    try:
-        return str(record.msg) % tuple(arg if isinstance(arg, int | float) else "…" for arg in record.args)
-    except (TypeError, ValueError):
-        return str(record.msg)
 
 
 def where(error: BaseException) -> dict[str, Any]:

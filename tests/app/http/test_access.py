@@ -102,16 +102,6 @@ async def test_the_operators_listener_needs_their_token(home: GatewayFixture, pa
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def test_without_keys_everyone_on_this_machine_is_let_in(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    """Any key, a wrong scheme, or none: OpenAI clients insist on sending one."""
-    async with house(tmp_path_factory.mktemp("state")) as home:
-        for authorization in (None, "Bearer whatever", "Basic x"):
-            answer = await fetch(home, "POST", home.url + "/v1/chat/completions", authorization)
-            assert answer.status == 200
-
-
 async def test_a_ring_does_not_hold_its_keys() -> None:
     """A dump of the process's objects shows digests."""
     ring = KeyRing(["secret-key"])
@@ -155,9 +145,3 @@ async def test_a_token_that_others_can_open_is_refused_with_the_cure(tmp_path: P
     path.chmod(0o666)
     with pytest.raises(PermissionError, match=r"mode 666.*chmod 600"):
         admin_token(None, tmp_path)
-
-
-async def test_a_configured_token_leaves_no_file(tmp_path: Path) -> None:
-    """It is somebody else's to keep."""
-    assert admin_token("theirs", tmp_path / "state") == ("theirs", None)
-    assert not (tmp_path / "state").exists()

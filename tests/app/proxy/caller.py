@@ -76,4 +76,5 @@ class Caller:
             True,
             lambda: None,
         )
-        self.writer = StreamWriter(context, line or deadlines(), IOBatch(), cycle)
+        context.deadlines = line or deadlines()
+        self.writer = StreamWriter(context, IOBatch(), cycle)

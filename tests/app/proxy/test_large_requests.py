@@ -109,20 +109,6 @@ async def test_only_what_may_take_long_waits_for_a_thread(content: str, long: bo
     assert takes_long(request.replace(b"<", b"\\u003c")) is long
 
 
-async def test_what_was_read_until_the_gateway_shuts_down_is_refused(
-    home: GatewayFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held()
-    monkeypatch.setattr(chat_request, "without_thoughts", held)
-    costly = asyncio.create_task(home.ask(messages=TURNS))
-    await eventually(held.entered.is_set)
-    home.gateway.proxy.draining = True
-    held.open.set()
-    answer = await costly
-    assert (answer.status, answer.error["code"]) == (503, "draining")
-    assert not home.engine.requests
-
-
 async def test_who_leaves_while_it_is_read_is_not_served(
     home: GatewayFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from app.api.surface import ParsedRequest, Surface
 from app.errors.tree import Busy
-from app.proxy import reading
 from app.proxy.reading import (
     LITTLE_BYTES,
     LITTLE_MARKS,
@@ -79,18 +78,6 @@ async def test_what_takes_less_waits_for_nobody(surface: Surfaces) -> None:
     assert await most_in_one_iteration(surface, LITTLE) == MANY
 
 
-async def test_who_leaves_while_others_have_their_turn_is_not_read(surface: Surfaces) -> None:
-    reader, raw = RequestReader(), SOME["bytes"]
-    tasks = [reads(reader, surface, raw) for _ in range(MANY)]
-    await asyncio.sleep(0)
-    for task in tasks[1:]:
-        task.cancel()
-    found = await asyncio.gather(*tasks, return_exceptions=True)
-    gone = [one for one in found if type(one) is asyncio.CancelledError]
-    assert (len(gone), surface.read) == (MANY - 1, [raw])
-    assert await asyncio.wait_for(reads(reader, surface, raw), PATIENCE) == raw
-
-
 async def test_so_many_wait_for_a_thread_and_no_more(surface: Surfaces) -> None:
     reader = RequestReader()
     tasks = [reads(reader, surface, MUCH) for _ in range(REQUEST_THREADS + MOST_WAITING)]
@@ -104,17 +91,6 @@ async def test_so_many_wait_for_a_thread_and_no_more(surface: Surfaces) -> None:
     surface.open.set()
     assert await asyncio.gather(*tasks) == [MUCH] * len(tasks)
     assert (reader._threads.line.in_flight, reader._threads.line.waiting) == (0, 0)
-
-
-async def test_nobody_waits_for_a_thread_for_ever(surface: Surfaces, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PATIENCE_SECONDS", 0.01)
-    reader = RequestReader()
-    tasks = [reads(reader, surface, MUCH) for _ in range(REQUEST_THREADS)]
-    with pytest.raises(Busy) as refused:
-        await reads(reader, surface, MUCH)
-    assert refused.value.code == "queue_timeout"
-    surface.open.set()
-    await asyncio.gather(*tasks)
 
 
 async def test_who_leaves_gives_up_his_place_in_the_line_and_a_thread_keeps_its_place_until_it_is_free(

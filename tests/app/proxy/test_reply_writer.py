@@ -37,7 +37,8 @@ async def test_the_same_bytes_go_out_as_by_the_servers_own_send(protocol: bytes)
     async def short(scope: Any, receive: Any, send: Any) -> None:
         context = RequestContext(ChatCompletions(), {}, "id")
         context.start = 0.0
-        writer = StreamWriter(context, deadlines(), IOBatch(), send.__self__)
+        context.deadlines = deadlines()
+        writer = StreamWriter(context, IOBatch(), send.__self__)
         for body, is_last in bodies:
             writer._write(body, is_last)
 

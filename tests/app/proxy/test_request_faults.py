@@ -146,25 +146,6 @@ async def test_an_engine_whose_places_are_taken_is_not_broken(
         assert not [line for line in home.log.lines if line["event"] == "breaker"]
 
 
-async def test_one_long_reply_keeps_an_engine_of_one_place_from_being_taken_for_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its tokens vouch for it all along, not only the first: no probe is due meanwhile."""
-    quiet, over = 1.0, asyncio.Event()
-    monkeypatch.setattr(backend, "QUIET_SECONDS", quiet)
-    monkeypatch.setattr(backend, "LOOK_SECONDS", 0.05)
-    async with house(tmp_path) as home:
-        home.engine.play(Head(), Say(role()), Repeat(text("x"), 0.02, over), Say(finish()), Say(DONE))
-        talking = asyncio.create_task(home.ask(stream=True))
-        await home.engine.request()
-        await asyncio.sleep(0.1)
-        probed = home.engine.probed
-        await asyncio.sleep(2 * quiet)
-        assert home.engine.probed == probed
-        over.set()
-        await talking
-
-
 HEAVIEST = "^(" + "|".join("a" * 31) + ")*$"
 """As much work as a pattern may be, of the kind that costs llama.cpp most; with 90 branches it stops for minutes."""
 

@@ -2,18 +2,16 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -23,7 +21,6 @@ from app.config.config import ConfigError, parse
 from app.proxy import otel
 from app.proxy.otel import Spans
 from app.wiring import tracing_for
-from tests.app.cli.test_serve import serving, write
 from tests.app.house import ANYWHERE, GatewayFixture, config, forget, run
 from tests.app.telemetry.test_log import CANARY, PLACES
 from tests.script import (
@@ -206,107 +203,26 @@ async def test_no_word_of_a_conversation_is_in_a_span(at: Watched, place: str, s
 # Over the wire.
 
 
-class Collector:
-    """A collector on a port of its own: what was sent to it, decoded."""
-
-    def __init__(self, hangs: bool) -> None:
-        self.spans: list[Any] = []
-        self.resources: list[dict[str, str]] = []
-        self.paths: list[str] = []
-        self.asked = threading.Event()
-        self.let_go = threading.Event()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer.paths.append(self.path)
-                outer.take(self.rfile.read(int(self.headers["content-length"])))
-                outer.asked.set()
-                if hangs:
-                    outer.let_go.wait(60)
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def take(self, raw: bytes) -> None:
-        """One export."""
-        request = ExportTraceServiceRequest.FromString(raw)
-        for group in request.resource_spans:
-            self.resources.append({a.key: a.value.string_value for a in group.resource.attributes})
-            self.spans += [span for scope in group.scope_spans for span in scope.spans]
-
-    def names(self) -> list[str]:
-        """Of the spans that came."""
-        return [span.name for span in self.spans]
-
-
-@contextmanager
-def collecting(hangs: bool = False) -> Iterator[Collector]:
-    """Up until the block ends."""
-    collector = Collector(hangs)
-    thread = threading.Thread(target=collector.server.serve_forever)
-    thread.start()
-    try:
-        yield collector
-    finally:
-        collector.let_go.set()
-        collector.server.shutdown()
-        collector.server.server_close()
-        thread.join()
-
-
-async def closed() -> None:
-    """When the threads that hand in the last spans have given up, too."""
-    for thread in threading.enumerate():
-        if thread.name == otel.CLOSER:
-            await asyncio.to_thread(thread.join, 20)
-
-
 async def test_a_collector_that_hangs_delays_no_request_and_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the first batch and does not let go of it; the callers' replies go on."""
+    """It takes the first batch and never answers; the callers' replies go on."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.1)
-    with collecting(hangs=True) as collector:
+    with socket.create_server(("127.0.0.1", 0)) as collector:
         async with ScriptedEngine() as engine:
-            made = config(engine, tmp_path)
-            async with run(made, engine, tracing=otel.exporting(collector.url, ANYWHERE)) as home:
+            endpoint = f"http://127.0.0.1:{collector.getsockname()[1]}"
+            tracing = tracing_for(asked_for(endpoint, tmp_path))
+            async with run(config(engine, tmp_path), engine, tracing=tracing) as home:
                 await home.ask()
-                assert await asyncio.to_thread(collector.asked.wait, 5)
-                answers = [(await home.ask(stream=True)).status for _ in range(20)]
-        assert answers == [200] * 20
-        assert not collector.let_go.is_set() and collector.names() == ["chat annie"]
-        collector.let_go.set()
-        await closed()
-        assert len(collector.spans) == 21
-
-
-async def test_a_gateway_of_its_own_exports_what_its_file_says(tmp_path: Path) -> None:
-    """`manners serve` with a collector: OTLP over HTTP, protobuf, from the first request to the last flush."""
-    with collecting() as collector:
-        async with ScriptedEngine() as engine:
-            file = write(tmp_path, engine.url)
-            telemetry = f'\n[telemetry]\notlp_endpoint = "{collector.url}"\n'
-            file.write_text(file.read_text() + telemetry)
-            async with serving(file) as running:
-                async with running.ask() as response:
-                    await response.read()
-                running.process.terminate()
-                assert (await running.ended())[0] == 0
-        (span,) = collector.spans
-        assert collector.paths == ["/v1/traces"] and span.name == "chat annie"
-        values = {a.key: a.value for a in span.attributes}
-        assert values["server.address"].string_value == "127.0.0.1"
-        assert values["gen_ai.usage.output_tokens"].int_value == 2
-        assert values["gen_ai.response.finish_reasons"].array_value.values[0].string_value == "stop"
-        assert collector.resources[0]["service.name"] == "manners"
+                with (await asyncio.to_thread(collector.accept))[0] as connection:
+                    sent = b""
+                    while b"chat annie" not in sent:
+                        sent += await asyncio.to_thread(connection.recv, 1 << 16)
+                    answers = [(await home.ask(stream=True)).status for _ in range(20)]
+    assert answers == [200] * 20
+    assert sent.startswith(b"POST /v1/traces ") and b"service.name" in sent
 
 
 # Off, and wrong.

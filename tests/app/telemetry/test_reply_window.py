@@ -11,7 +11,7 @@ from app.telemetry.reply_window import KEPT, ReplyOutcome, ReplyWindow, ended_as
 from tests.app.house import GatewayFixture, eventually
 from tests.app.proxy.test_failover import pair
 from tests.scale import PATIENCE
-from tests.script import CloseNow, Hang, Head, Say, Wait, finish, reply, role, status, text
+from tests.script import CloseNow, Hang, Head, Say, reply, role, status, text
 
 OK = ReplyOutcome("ok")
 
@@ -26,31 +26,6 @@ async def heard(home: GatewayFixture, *steps: Any, **more: Any) -> ReplyOutcome:
         await reply_window.more("annie", "scripted", mark)
     (one,) = reply_window.after("annie", "scripted", mark)
     return one
-
-
-@pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(
-    "said, breaches",
-    [
-        ("The train leaves at ten.", set()),
-        ("Here you go:\n* milk\n* bread\n* **eggs**", {"markdown"}),
-    ],
-)
-async def test_a_reply_is_heard_with_what_was_wrong_with_it(
-    home: GatewayFixture, said: str, breaches: set[str]
-) -> None:
-    one = await heard(home, *reply(said), stream=True)
-    assert (one.ended, one.judged, set(one.breaches)) == ("ok", True, breaches)
-    metrics = await home.metrics()
-    assert all(metrics("manners_breach_total", detector=name) for name in breaches)
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_the_wait_is_that_for_the_first_word_of_a_stream(home: GatewayFixture) -> None:
-    slow = (Head(), Say(role()), Wait(0.05), Say(text("Hello.")), Say(finish()), Say(b"data: [DONE]\n\n"))
-    one = await heard(home, *slow, stream=True)
-    assert one.wait is not None and one.wait >= 0.045 and one.shown
-    assert (await heard(home, *reply("Hello."), stream=False)).wait is None
 
 
 BREAKS_OFF = (Head(), Say(role()), Say(text("Hel")), CloseNow())
