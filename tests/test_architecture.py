@@ -236,7 +236,6 @@ SHORT_TASKS = {
     "app.promotion.warmup": 2,
     "app.promotion.steps": 1,  # the watches of replicas, awaited
     "app.promotion.watch": 1,  # its error is looked at with every reply that comes
-    "app.proxy.threads": 1,  # ends with the thread's work
     "deploy.core.tasks": 1,
     "deploy.drivers.url": 1,  # awaited by whoever starts the engine
     "gates.run.runner": 1,
