@@ -17,6 +17,7 @@ from app.api.chat_request import (
     StreamOptions,
 )
 from app.api.engine_request import CONTINUED, AskedEngine, streamed
+from app.api.items import Collector
 from app.api.reading import (
     UNSERVED,
     Part,
@@ -30,7 +31,7 @@ from app.api.reading import (
 )
 from app.api.surface import ParsedRequest, Surface
 from app.errors.tree import BadField
-from app.stream.encode import DONE, EventCollector, EventEncoder, ReplyHead
+from app.stream.encode import DONE, EventEncoder, ReplyHead
 from app.stream.holdback import UNBOUNDED, ThinkPolicy
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
@@ -143,24 +144,13 @@ class CompletionEncoder(EventEncoder):
             out.append(DONE)
 
 
-class CompletionCollector(EventCollector):
+class CompletionCollector(Collector):
     """One completion."""
 
-    def __init__(self, head: ReplyHead) -> None:
-        super().__init__(head)
-        self._text: list[str] = []
-        self._tokens: list[TokenLogprob] = []
-
-    def _take(self, event: Event) -> None:
-        if type(event) is Text:
-            self._text.append(event.text)
-        elif type(event) is Logprobs:
-            self._tokens = [*self._tokens, *event.tokens] if event.tokens else []
-
     def message(self) -> bytes:
-        usage = self._usage.counts if self._usage else None
-        text = "".join(self._text)
-        said = _completion(self._head, text, self._finish, logprobs=_logprobs(self._tokens, text, 0))
+        """The completion as JSON."""
+        text, usage = self.said("text"), self.usage.counts if self.usage else None
+        said = _completion(self.head, text, self.finish, logprobs=_logprobs(self.tokens, text, 0))
         return _json({**said, "usage": usage})
 
 

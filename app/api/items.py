@@ -1,86 +1,150 @@
-"""Replies as lists of items (thoughts, texts and calls), of which one is open at a time: Responses and Messages. Pure."""
+"""Replies as lists of items, of which one is open at a time: a text, a thought or a call. Pure."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from app.stream.encode import EventEncoder, ReplyHead
-from gates.reply.events import CallArguments, CallStart, Done, Event, Finish, Text, Thought
+from msgspec import Struct
+
+from app.stream.encode import EventEncoder, Inliner, ReplyHead
+from gates.reply.events import (
+    CallArguments,
+    CallStart,
+    Done,
+    Event,
+    Finish,
+    Logprobs,
+    Text,
+    Thought,
+    TokenLogprob,
+    Usage,
+)
+
+ItemKind = Literal["text", "thought", "call"]
 
 
-class ItemCollector(EventEncoder):
-    """Opens, extends and closes items; an encoder says what each step is on the wire, a collector nothing.
+class Item(Struct):
+    """One part of a reply: a text, a thought, or a call with its arguments."""
 
-    names: what the API calls items of text, thought and call.
-    """
+    kind: ItemKind
+    index: int
+    parts: list[str]
+    call: CallStart | None = None
 
-    names: ClassVar[tuple[str, str, str]]
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+
+class Collector:
+    """`feed` events, then take the whole reply by `message`, in the words of an API. `open`: the item to which text may be added."""
 
     def __init__(self, head: ReplyHead) -> None:
-        super().__init__(head)
-        self._kind = ""  # of the open item, by its name
-        self._parts: list[str] = []  # of its text
-        self._call: CallStart | None = None
-        self._items: list[tuple[str, list[str], CallStart | None]] = []  # with the open one
-        self._finish: Finish | None = None
+        self.head = head
+        self.items: list[Item] = []
+        self.open: Item | None = None
+        self.finish: Finish | None = None
+        self.usage: Usage | None = None
+        self.tokens: list[TokenLogprob] = []
+        self._inliner = Inliner(head.reasoning)
 
-    def texts(self, texts: Sequence[str]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> None:
+        """Take events in order."""
+        for event in self._inliner.feed(events):
+            self.take(event)
+
+    def texts(self, texts: Sequence[str]) -> None:
         """Plain texts of choice 0."""
-        if self._kind != self.names[0] or self._inliner.is_on:
-            return super().texts(texts)
-        out: list[bytes] = []
-        self._parts += texts
-        self._more("".join(texts), out)
-        return b"".join(out)
+        if self.open is None or self.open.kind != "text" or self._inliner.is_on:
+            self.feed([Text(0, text) for text in texts])
+        else:
+            self.open.parts.extend(texts)
 
-    def _encode(self, event: Event, out: list[bytes]) -> None:
-        text, thought, call = self.names
+    def take(self, event: Event) -> str:
+        """Take an event of which thoughts are no more to be inlined; what it adds to the open item."""
         if type(event) is Text:
-            self._extend(text, event.text, out)
-        elif type(event) is Thought:
-            if self._head.reasoning == "separate" and event.text:
-                self._extend(thought, event.text, out)
-        elif type(event) is CallStart:
-            self._begin(call, out, event)
-        elif type(event) is CallArguments:
-            if self._kind == call:
-                self._extend(call, event.fragment, out)
+            return self._add("text", event.text)
+        if type(event) is Thought:
+            return (
+                self._add("thought", event.text) if self.head.reasoning == "separate" and event.text else ""
+            )
+        if type(event) is CallArguments:
+            is_open = self.open is not None and self.open.kind == "call"
+            return self._add("call", event.fragment) if is_open else ""
+        if type(event) is CallStart:
+            self._begin(Item("call", len(self.items), [], event))
+        elif type(event) is Logprobs:
+            self.tokens = [*self.tokens, *event.tokens] if event.tokens else []
+        elif type(event) is Usage:
+            self.usage = event
         elif type(event) is Finish:
-            self._finish = event
-            self._end(out)
-        elif type(event) is Done:
-            self._done(out)
+            self.finish, self.open = event, None
+        return ""
 
-    def _extend(self, kind: str, text: str, out: list[bytes]) -> None:
-        if self._kind != kind:
-            self._begin(kind, out)
-        self._parts.append(text)
-        self._more(text, out)
+    def _add(self, kind: ItemKind, text: str) -> str:
+        if self.open is None or self.open.kind != kind:
+            self._begin(Item(kind, len(self.items), []))
+        self.items[-1].parts.append(text)
+        return text
 
-    def _begin(self, kind: str, out: list[bytes], call: CallStart | None = None) -> None:
-        if self._kind:
-            self._close(out)
-        self._kind, self._parts, self._call = kind, [], call
-        self._items.append((kind, self._parts, call))
-        self._open(out)
+    def _begin(self, item: Item) -> None:
+        self.items.append(item)
+        self.open = item
 
-    def _end(self, out: list[bytes]) -> None:
-        """The engine has finished: no item follows."""
-        if self._kind:
-            self._close(out)
-            self._kind = ""
-
-    def _open(self, out: list[bytes]) -> None:
-        """An item has begun."""
-
-    def _more(self, text: str, out: list[bytes]) -> None:
-        """The open item has more text."""
-
-    def _close(self, out: list[bytes]) -> None:
-        """The open item is over."""
-
-    def _done(self, out: list[bytes]) -> None:
-        """All is known, with the counts."""
+    def said(self, kind: str) -> str:
+        """All text of this kind."""
+        return "".join(item.text for item in self.items if item.kind == kind)
 
     def message(self) -> bytes:
         """The reply as JSON."""
+        raise NotImplementedError
+
+
+class ItemEncoder(EventEncoder):
+    """Collects the reply, and says what each step of it is on the wire."""
+
+    collector: ClassVar[type[Collector]]
+
+    def __init__(self, head: ReplyHead) -> None:
+        super().__init__(head)
+        self._reply = self.collector(head)
+
+    def texts(self, texts: Sequence[str]) -> bytes:
+        """Plain texts of choice 0."""
+        item, out = self._reply.open, list[bytes]()
+        if item is None or item.kind != "text" or self._inliner.is_on:
+            return super().texts(texts)
+        item.parts += texts
+        self._more(item, "".join(texts), out)
+        return b"".join(out)
+
+    def _encode(self, event: Event, out: list[bytes]) -> None:
+        reply = self._reply
+        before, count = reply.open, len(reply.items)
+        text = reply.take(event)
+        if before is not None and before is not reply.open:
+            self._close(before, out)
+        for item in reply.items[count:]:
+            self._open(item, out)
+            if item is not reply.open:
+                self._close(item, out)
+        if reply.open is not None and text:
+            self._more(reply.open, text, out)
+        elif type(event) is Done:
+            reply.usage = self._usage
+            self._done(out)
+
+    def _open(self, item: Item, out: list[bytes]) -> None:
+        """An item has begun."""
+        raise NotImplementedError
+
+    def _more(self, item: Item, text: str, out: list[bytes]) -> None:
+        """The open item has more text."""
+        raise NotImplementedError
+
+    def _close(self, item: Item, out: list[bytes]) -> None:
+        """The item is over."""
+        raise NotImplementedError
+
+    def _done(self, out: list[bytes]) -> None:
+        """All is known, with the counts."""
         raise NotImplementedError

@@ -11,13 +11,11 @@ import msgspec
 from pydantic import Field
 
 from app.api.chat_request import Base64, TextPart, ThinkingSwitch, content_of, image_part
-from app.api.items import ItemCollector
+from app.api.items import Collector, Item, ItemEncoder
 from app.api.reading import MAX_TOOLS, ArgumentSchema, Part, Stops, TokenLimit, ToolName, present
 from app.api.surface import Counts, ForeignRequest, Translated
 from app.errors.tree import ANTHROPIC_PATH, anthropic_error
-from app.stream.encode import ReplyHead
 from app.stream.json_value import kind_of
-from gates.reply.events import CallStart, Finish, Usage
 
 
 class _Base64Source(Part):
@@ -183,61 +181,66 @@ _STOP_REASONS = {
 }
 _DELTAS = {
     "text": (b"text_delta", b"text"),
-    "thinking": (b"thinking_delta", b"thinking"),
-    "tool_use": (b"input_json_delta", b"partial_json"),
+    "thought": (b"thinking_delta", b"thinking"),
+    "call": (b"input_json_delta", b"partial_json"),
 }
 _json = msgspec.json.Encoder().encode
 
 
-def _message(
-    head: ReplyHead, content: list[Any], finish: Finish | None, usage: Usage | None
-) -> dict[str, Any]:
-    shared = {"id": head.id, "type": "message", "role": "assistant", "model": head.model}
-    return {**shared, "content": content, **_stop(finish), "usage": _usage(usage)}
-
-
-def _stop(finish: Finish | None) -> dict[str, Any]:
-    if finish is None:
-        return {"stop_reason": None, "stop_sequence": None}
-    if finish.stop is not None and finish.reason == "stop":
-        return {"stop_reason": "stop_sequence", "stop_sequence": finish.stop}
-    return {"stop_reason": _STOP_REASONS.get(finish.reason, "end_turn"), "stop_sequence": None}
-
-
-def _usage(usage: Usage | None) -> dict[str, int]:
-    """Anthropic's `input_tokens` leave out those from the cache."""
-    counts = Counts.of(usage)
-    return {
-        "input_tokens": counts.given - counts.cached,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": counts.cached,
-        "output_tokens": counts.made,
-    }
-
-
-def _block(kind: str, text: str, call: CallStart | None) -> dict[str, Any]:
+def _block(item: Item) -> dict[str, Any]:
+    text, call = item.text, item.call
     if call is not None:
         # The arguments, unchanged; Anthropic's wrapping for those that are not a JSON object.
         is_object = kind_of(text or "{}") == "object"
         made = msgspec.Raw((text or "{}").encode()) if is_object else {"INVALID_JSON": text}
-        return {"type": kind, "id": call.id, "name": call.name, "input": made}
-    return {"type": kind, kind: text, **({"signature": ""} if kind == "thinking" else {})}
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": made}
+    if item.kind == "thought":
+        return {"type": "thinking", "thinking": text, "signature": ""}
+    return {"type": "text", "text": text}
 
 
-class MessagesCollector(ItemCollector):
+class MessagesCollector(Collector):
     """One Message."""
-
-    names = ("text", "thinking", "tool_use")
 
     def message(self) -> bytes:
         """The Message as JSON."""
-        content = [_block(kind, "".join(parts), call) for kind, parts, call in self._items]
-        return _json(_message(self._head, content, self._finish, self._usage))
+        return _json(self.reply())
+
+    def reply(self) -> dict[str, Any]:
+        """The Message."""
+        shared = {"id": self.head.id, "type": "message", "role": "assistant", "model": self.head.model}
+        return {
+            **shared,
+            "content": [_block(item) for item in self.items],
+            **self.stop(),
+            "usage": self.counts(),
+        }
+
+    def stop(self) -> dict[str, str | None]:
+        """Why it ended."""
+        finish, reason, word = self.finish, None, None
+        if finish is not None and finish.reason == "stop" and finish.stop is not None:
+            reason, word = "stop_sequence", finish.stop
+        elif finish is not None:
+            reason = _STOP_REASONS.get(finish.reason, "end_turn")
+        return {"stop_reason": reason, "stop_sequence": word}
+
+    def counts(self) -> dict[str, int]:
+        """Anthropic's `input_tokens` leave out those from the cache."""
+        counts = Counts.of(self.usage)
+        return {
+            "input_tokens": counts.given - counts.cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": counts.cached,
+            "output_tokens": counts.made,
+        }
 
 
-class MessagesEncoder(MessagesCollector):
+class MessagesEncoder(ItemEncoder):
     """Named events, message_start to message_stop."""
 
+    collector = MessagesCollector
+    _reply: MessagesCollector
     _is_begun = False
     _delta = b""  # what begins each delta of the open block
 
@@ -245,34 +248,28 @@ class MessagesEncoder(MessagesCollector):
         error = anthropic_error(message, code, 400 if kind == "invalid_request_error" else 500)
         return b"event: error\ndata: " + _json(error) + b"\n\n"
 
-    def _open(self, out: list[bytes]) -> None:
-        self._start(out)
-        index = len(self._items) - 1
-        fields = {"index": index, "content_block": _block(self._kind, "", self._call)}
-        self._emit("content_block_start", fields, out)
-        delta, field = _DELTAS[self._kind]
+    def _open(self, item: Item, out: list[bytes]) -> None:
+        empty = Item(item.kind, item.index, [], item.call)
+        self._emit("content_block_start", {"index": item.index, "content_block": _block(empty)}, out)
         self._delta = (
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-            b'"delta":{"type":"%b","%b":' % (index, delta, field)
+            b'"delta":{"type":"%b","%b":' % (item.index, *_DELTAS[item.kind])
         )
 
-    def _more(self, text: str, out: list[bytes]) -> None:
+    def _more(self, item: Item, text: str, out: list[bytes]) -> None:
         out.append(self._delta + _json(text) + b"}}\n\n")
 
-    def _close(self, out: list[bytes]) -> None:
-        self._emit("content_block_stop", {"index": len(self._items) - 1}, out)
+    def _close(self, item: Item, out: list[bytes]) -> None:
+        self._emit("content_block_stop", {"index": item.index}, out)
 
     def _done(self, out: list[bytes]) -> None:
-        self._start(out)
-        self._emit("message_delta", {"delta": _stop(self._finish), "usage": _usage(self._usage)}, out)
+        self._emit("message_delta", {"delta": self._reply.stop(), "usage": self._reply.counts()}, out)
         self._emit("message_stop", {}, out)
 
-    def _start(self, out: list[bytes]) -> None:
+    def _emit(self, name: str, fields: dict[str, Any], out: list[bytes]) -> None:
         if not self._is_begun:
             self._is_begun = True
-            self._emit("message_start", {"message": _message(self._head, [], None, None)}, out)
-
-    def _emit(self, name: str, fields: dict[str, Any], out: list[bytes]) -> None:
+            self._emit("message_start", {"message": MessagesCollector(self._head).reply()}, out)
         out.append(b"event: %b\ndata: %b\n\n" % (name.encode(), _json({"type": name, **fields})))
 
 

@@ -11,11 +11,11 @@ import msgspec
 from pydantic import Discriminator, Field, Tag
 
 from app.api.chat_request import Function, ImageData, content_of, image_part
-from app.api.items import ItemCollector
+from app.api.items import Collector, Item, ItemEncoder
 from app.api.reading import MAX_TOOLS, JSONObjectText, Part, TokenLimit, ToolName, present, refuse_unserved
 from app.api.surface import Counts, ForeignRequest, Translated
 from app.stream.encode import ReplyHead
-from gates.reply.events import Usage
+from gates.reply.events import Event, Finish, Text, Usage
 
 
 class _InputText(Part):
@@ -174,17 +174,17 @@ _INCOMPLETE = {
     "repetition": "max_output_tokens",  # vLLM's, of a reply that it cut off
     "content_filter": "content_filter",
 }
-_TEXTS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "message": ("msg", "output_text", {"logprobs": []}),
-    "reasoning": ("rs", "reasoning_text", {}),
-    "function_call": ("fc", "function_call_arguments", {}),
+_KINDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "text": ("message", "msg", "output_text", {"logprobs": []}),
+    "thought": ("reasoning", "rs", "reasoning_text", {}),
+    "call": ("function_call", "fc", "function_call_arguments", {}),
 }
-"""For each kind of item: what begins its id, the name in its text events, and their further fields."""
+"""For each kind of item: its type, what begins its id, the name in its text events, and their further fields."""
 _json = msgspec.json.Encoder().encode
 
 
 def _part(kind: str, text: str) -> dict[str, Any]:
-    if kind == "message":
+    if kind == "text":
         return {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
     return {"type": "reasoning_text", "text": text}
 
@@ -202,61 +202,58 @@ def _usage(usage: Usage | None) -> dict[str, Any] | None:
     }
 
 
-class ResponsesCollector(ItemCollector):
+class ResponsesCollector(Collector):
     """The Response as it grows."""
 
-    names = ("message", "reasoning", "function_call")
+    def take(self, event: Event) -> str:
+        if type(event) is Finish and not self.items:
+            super().take(Text(0, ""))  # a reply without a word is a message all the same
+        return super().take(event)
 
     def message(self) -> bytes:
         """The Response as JSON."""
-        return _json(self._response(self._status))
+        return _json(self.response(self.status))
 
     @property
-    def _status(self) -> str:
+    def status(self) -> str:
         """The status of a finished response."""
-        return "incomplete" if self._finish and self._finish.reason in _INCOMPLETE else "completed"
+        return "incomplete" if self.finish and self.finish.reason in _INCOMPLETE else "completed"
 
-    def _response(self, status: str) -> dict[str, Any]:
+    def response(self, status: str) -> dict[str, Any]:
         """The whole response as it is now."""
         is_over = status in ("completed", "incomplete")
-        reason = _INCOMPLETE.get(self._finish.reason) if self._finish and status != "in_progress" else None
-        ended = len(self._items) - bool(self._kind)
+        reason = _INCOMPLETE.get(self.finish.reason) if self.finish and status != "in_progress" else None
         return {
-            "id": self._head.id,
+            "id": self.head.id,
             "object": "response",
-            "created_at": self._head.created,
+            "created_at": self.head.created,
             "status": status,
             "error": None,
             "incomplete_details": {"reason": reason} if reason else None,
-            **self._head.echo,
-            "model": self._head.model,
-            "output": [self._item(index, self._status_of(index)) for index in range(ended)],
-            "usage": _usage(self._usage) if is_over else None,
+            **self.head.echo,
+            "model": self.head.model,
+            "output": [self.item(item) for item in self.items if item is not self.open],
+            "usage": _usage(self.usage) if is_over else None,
         }
 
-    def _status_of(self, index: int) -> str:
-        """The last item of a reply that was cut off is incomplete, too."""
-        return self._status if index == len(self._items) - 1 else "completed"
-
-    def _item(self, index: int, status: str) -> dict[str, Any]:
-        kind, parts, call = self._items[index]
-        unique = self._head.id.partition("_")[2]
-        item = {"type": kind, "id": f"{_TEXTS[kind][0]}_{unique}{index}", "status": status}
-        text, is_begun = "".join(parts), status == "in_progress"
-        if call is not None:
-            return item | {"call_id": call.id, "name": call.name, "arguments": text}
-        content = [] if is_begun else [_part(kind, text)]
-        of_kind: dict[str, Any] = {"role": "assistant"} if kind == "message" else {"summary": []}
-        return {**item, **of_kind, "content": content}
-
-    def _end(self, out: list[bytes]) -> None:
-        if not self._items:
-            self._begin("message", out)  # a reply without a word is a message all the same
-        super()._end(out)
+    def item(self, item: Item, status: str | None = None) -> dict[str, Any]:
+        """An item. The last one of a reply that was cut off is incomplete, too."""
+        is_last = item.index == len(self.items) - 1
+        kind, prefix, *_ = _KINDS[item.kind]
+        unique = self.head.id.partition("_")[2]
+        shown = {"type": kind, "id": f"{prefix}_{unique}{item.index}"}
+        shown["status"] = status or (self.status if is_last else "completed")
+        if item.call is not None:
+            return {**shown, "call_id": item.call.id, "name": item.call.name, "arguments": item.text}
+        of_kind: dict[str, Any] = {"role": "assistant"} if item.kind == "text" else {"summary": []}
+        return {**shown, **of_kind, "content": [] if status else [_part(item.kind, item.text)]}
 
 
-class ResponsesEncoder(ResponsesCollector):
+class ResponsesEncoder(ItemEncoder):
     """A numbered event for each step."""
+
+    collector = ResponsesCollector
+    _reply: ResponsesCollector
 
     def __init__(self, head: ReplyHead) -> None:
         super().__init__(head)
@@ -267,38 +264,37 @@ class ResponsesEncoder(ResponsesCollector):
         """The end of a response that broke off: `code` stays in OpenAI's words, `type` is ours."""
         out: list[bytes] = []
         error = {"code": "server_error", "message": message, "type": code}
-        self._emit("failed", {"response": {**self._response("failed"), "error": error}}, out)
+        self._emit("failed", {"response": {**self._reply.response("failed"), "error": error}}, out)
         return b"".join(out)
 
-    def _open(self, out: list[bytes]) -> None:
-        index = len(self._items) - 1
-        item = self._item(index, "in_progress")
-        self._place = {"item_id": item["id"], "output_index": index}
-        self._emit("output_item.added", {"output_index": index, "item": item}, out)
-        if self._call is None:
+    def _open(self, item: Item, out: list[bytes]) -> None:
+        shown = self._reply.item(Item(item.kind, item.index, [], item.call), "in_progress")
+        self._place = {"item_id": shown["id"], "output_index": item.index}
+        self._emit("output_item.added", {"output_index": item.index, "item": shown}, out)
+        if item.call is None:
             self._place["content_index"] = 0
-            self._emit("content_part.added", {**self._place, "part": _part(self._kind, "")}, out)
+            self._emit("content_part.added", {**self._place, "part": _part(item.kind, "")}, out)
 
-    def _more(self, text: str, out: list[bytes]) -> None:
-        _, name, more = _TEXTS[self._kind]
+    def _more(self, item: Item, text: str, out: list[bytes]) -> None:
+        *_, name, more = _KINDS[item.kind]
         self._emit(f"{name}.delta", {**self._place, "delta": text, **more}, out)
 
-    def _close(self, out: list[bytes]) -> None:
-        index, text, (_, name, more) = len(self._items) - 1, "".join(self._parts), _TEXTS[self._kind]
-        if self._call is not None:
-            self._emit(f"{name}.done", {**self._place, "name": self._call.name, "arguments": text}, out)
+    def _close(self, item: Item, out: list[bytes]) -> None:
+        text, (*_, name, more) = item.text, _KINDS[item.kind]
+        if item.call is not None:
+            self._emit(f"{name}.done", {**self._place, "name": item.call.name, "arguments": text}, out)
         else:
             self._emit(f"{name}.done", {**self._place, "text": text, **more}, out)
-            self._emit("content_part.done", {**self._place, "part": _part(self._kind, text)}, out)
-        item = self._item(index, self._status_of(index))
-        self._emit("output_item.done", {"output_index": index, "item": item}, out)
+            self._emit("content_part.done", {**self._place, "part": _part(item.kind, text)}, out)
+        self._emit("output_item.done", {"output_index": item.index, "item": self._reply.item(item)}, out)
 
     def _done(self, out: list[bytes]) -> None:
-        self._emit(self._status, {"response": self._response(self._status)}, out)
+        status = self._reply.status
+        self._emit(status, {"response": self._reply.response(status)}, out)
 
     def _emit(self, name: str, fields: dict[str, Any], out: list[bytes]) -> None:
         if self._number == 0:
-            begun = {"response": self._response("in_progress") | {"output": []}}
+            begun = {"response": ResponsesCollector(self._head).response("in_progress")}
             out += [self._frame("created", begun), self._frame("in_progress", begun)]
         out.append(self._frame(name, fields))
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from app.api.chat_request import ChatRequest, check_chat, ignored_fields
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body
-from app.api.items import ItemCollector
+from app.api.items import Collector
 from app.api.reading import (
     UNSERVED,
     Part,
@@ -24,7 +24,7 @@ from app.api.reading import (
     present,
     refuse_unserved,
 )
-from app.stream.encode import EventCollector, EventEncoder, MessageCollector, ReplyHead, StreamEncoder
+from app.stream.encode import EventEncoder, ReplyHead, StreamEncoder, choice_of, logprobs_of, prefix
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Usage
@@ -65,10 +65,6 @@ class ForeignRequest(Part):
     def chat(self) -> dict[str, Any]:
         """The other fields of the chat completion that it asks for. Raises BadField for one that is not served."""
         raise NotImplementedError
-
-
-Collector = EventCollector | ItemCollector
-"""Events to one whole reply."""
 
 
 class Surface:
@@ -135,6 +131,27 @@ class Translated(OverChat):
             name: default if given.get(name) is None else given[name] for name, default in self.echoed.items()
         }
         return ParsedRequest(check_chat(body), body, tuple(asked.extra.keys() - UNSERVED), echo)
+
+
+class MessageCollector(Collector):
+    """One chat completion. For callers that do not stream."""
+
+    def message(self) -> bytes:
+        """The chat completion as JSON."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.said("text"), "refusal": None}
+        if thought := self.said("thought"):
+            message["reasoning_content"] = thought
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": item.text}}
+            for item in self.items
+            if (call := item.call) is not None
+        ]
+        if calls:
+            message |= {"content": message["content"] or None, "tool_calls": calls}
+        reason = None if self.finish is None else self.finish.reason
+        choice = choice_of(0, "message", message, logprobs=logprobs_of(self.tokens), finish_reason=reason)
+        reply = {"choices": [choice], "usage": self.usage.counts if self.usage else None}
+        return prefix(self.head, "chat.completion") + b"," + msgspec.json.encode(reply)[1:]
 
 
 class ChatCompletions(OverChat):

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from app.api.surface import Collector
+from app.api.items import Collector
 from app.errors.translate import route_errors_to
 from app.errors.tree import MannersError
 from app.proxy.context import Headers, RequestContext

@@ -23,9 +23,6 @@ from gates.reply.events import (
 Reasoning = Literal["strip", "separate", "inline"]
 """Where a caller finds thoughts: nowhere, in `reasoning_content`, or in the text in think tags."""
 
-CHOICE_FIELDS: dict[str, Any] = {"logprobs": None, "finish_reason": None}
-"""What each choice says of itself beside its delta or its message, in a chunk and in a whole reply."""
-
 DONE = b"data: [DONE]\n\n"
 _json = msgspec.json.Encoder().encode
 
@@ -67,33 +64,18 @@ class Inliner:
         return [event]
 
 
-def _prefix(head: ReplyHead, object_name: str) -> bytes:
+def prefix(head: ReplyHead, object_name: str) -> bytes:
     """What a reply says of itself, in each chunk and in a whole one."""
     shared = {"id": head.id, "object": object_name, "created": head.created, "model": head.model}
     return _json(shared)[:-1]
 
 
-def _choice(index: int, part: str, said: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"index": index, part: said, **CHOICE_FIELDS, **more}
+def choice_of(index: int, part: str, said: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What a choice says, in `part`: a chunk's delta, or the message of a whole reply."""
+    return {"index": index, part: said, "logprobs": None, "finish_reason": None, **more}
 
 
-_CONTENT, _CONTENT_END = (_json(_choice(0, "delta", {"content": ""})) + b"]}\n\n").split(b'""', 1)
-
-
-def _delta(event: Event, reasoning: Reasoning) -> dict[str, Any]:
-    """The fields that an event adds to the message of its choice; {} for an event that callers do not see."""
-    if type(event) is Text:
-        return {"content": event.text}
-    if type(event) is Thought and reasoning == "separate" and event.text:
-        return {"reasoning_content": event.text}
-    if type(event) is CallStart:
-        function = {"name": event.name, "arguments": ""}
-        return {
-            "tool_calls": [{"index": event.index, "id": event.id, "type": "function", "function": function}]
-        }
-    if type(event) is CallArguments:
-        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.fragment}}]}
-    return {}
+_CONTENT, _CONTENT_END = (_json(choice_of(0, "delta", {"content": ""})) + b"]}\n\n").split(b'""', 1)
 
 
 def error_frame(message: str, code: str, kind: str = "upstream_error") -> bytes:
@@ -132,43 +114,12 @@ class EventEncoder:
         raise NotImplementedError
 
 
-class EventCollector:
-    """`feed` events, then take the whole reply: what collectors share whose API says by `_take` what an event adds."""
-
-    def __init__(self, head: ReplyHead) -> None:
-        self._head = head
-        self._finish: Finish | None = None
-        self._usage: Usage | None = None
-        self._inliner = Inliner(head.reasoning)
-
-    def feed(self, events: Sequence[Event]) -> None:
-        """Take events in order."""
-        for event in self._inliner.feed(events):
-            if type(event) is Finish:
-                self._finish = event
-            elif type(event) is Usage:
-                self._usage = event
-            else:
-                self._take(event)
-
-    def texts(self, texts: Sequence[str]) -> None:
-        """Plain texts of choice 0."""
-        self.feed([Text(0, text) for text in texts])
-
-    def message(self) -> bytes:
-        """The reply as JSON."""
-        raise NotImplementedError
-
-    def _take(self, event: Event) -> None:
-        raise NotImplementedError
-
-
 class StreamEncoder(EventEncoder):
     """Chat completion chunks. Thoughts go where the head's `reasoning` says."""
 
     def __init__(self, head: ReplyHead) -> None:
         super().__init__(head)
-        self._open = b"data: " + _prefix(head, "chat.completion.chunk") + b',"choices":['
+        self._open = b"data: " + prefix(head, "chat.completion.chunk") + b',"choices":['
         self._content = self._open + _CONTENT
         self._tokens: list[TokenLogprob] | None = None  # of the text that comes next
         self._begun: set[int] = set()
@@ -193,68 +144,31 @@ class StreamEncoder(EventEncoder):
             self._tokens = event.tokens
         elif type(event) is Finish:
             self._emit(event.choice, {}, out, finish_reason=event.reason)
-        elif delta := _delta(event, self._head.reasoning):
-            assert isinstance(event, Text | Thought | CallStart | CallArguments)
-            self._emit(event.choice, delta, out, logprobs=_logprobs(self._tokens))
+        elif type(event) is Text:
+            self._emit(event.choice, {"content": event.text}, out, logprobs=logprobs_of(self._tokens))
+        elif type(event) is Thought:
+            if self._head.reasoning == "separate" and event.text:
+                self._emit(event.choice, {"reasoning_content": event.text}, out)
+        elif type(event) is CallStart:
+            function = {"name": event.name, "arguments": ""}
+            call = {"index": event.index, "id": event.id, "type": "function", "function": function}
+            self._emit(event.choice, {"tool_calls": [call]}, out)
+        elif type(event) is CallArguments:
+            call = {"index": event.index, "function": {"arguments": event.fragment}}
+            self._emit(event.choice, {"tool_calls": [call]}, out)
 
     def _emit(self, choice: int, delta: dict[str, Any], out: list[bytes], **more: Any) -> None:
         if choice not in self._begun:
             self._begin(choice, out)  # the role comes first
         self._tokens = None
-        out.append(self._open + _json(_choice(choice, "delta", delta, **more)) + b"]}\n\n")
+        out.append(self._open + _json(choice_of(choice, "delta", delta, **more)) + b"]}\n\n")
 
     def _begin(self, choice: int, out: list[bytes]) -> None:
         self._begun.add(choice)
-        first = _choice(choice, "delta", {"role": "assistant", "content": ""})
+        first = choice_of(choice, "delta", {"role": "assistant", "content": ""})
         out.append(self._open + _json(first) + b"]}\n\n")
 
 
-def _logprobs(tokens: list[TokenLogprob] | None) -> dict[str, Any] | None:
+def logprobs_of(tokens: list[TokenLogprob] | None) -> dict[str, Any] | None:
     """As OpenAI's API has them; None: there are none."""
     return {"content": tokens, "refusal": None} if tokens else None
-
-
-class MessageCollector(EventCollector):
-    """One chat completion. For callers that do not stream."""
-
-    def __init__(self, head: ReplyHead) -> None:
-        super().__init__(head)
-        self._parts: dict[str, list[str]] = {"content": []}
-        self._calls: list[tuple[dict[str, Any], list[str]]] = []  # and the fragments of their arguments
-        self._tokens: list[TokenLogprob] = []
-        self.broken: Broken | None = None
-
-    def texts(self, texts: Sequence[str]) -> None:
-        """Take plain texts of choice 0, the short way."""
-        if self._inliner.is_on:
-            super().texts(texts)
-        else:
-            self._parts["content"].extend(texts)
-
-    def _take(self, event: Event) -> None:
-        if type(event) is Logprobs:
-            self._tokens = [*self._tokens, *event.tokens] if event.tokens else []
-        elif type(event) is Broken:
-            self.broken = event
-        for name, said in _delta(event, self._head.reasoning).items():
-            if name == "tool_calls":
-                (call,) = said
-                if "id" in call:
-                    self._calls.append((call, []))
-                self._calls[call.pop("index")][1].append(call["function"]["arguments"])
-            else:
-                self._parts.setdefault(name, []).append(said)
-
-    def message(self) -> bytes:
-        """The chat completion as JSON."""
-        message: dict[str, Any] = {"role": "assistant", "content": "", "refusal": None}
-        message |= {name: "".join(parts) for name, parts in self._parts.items()}
-        for call, fragments in self._calls:
-            call["function"]["arguments"] = "".join(fragments)
-        if self._calls:
-            message["content"] = message["content"] or None
-            message["tool_calls"] = [call for call, _ in self._calls]
-        reason = None if self._finish is None else self._finish.reason
-        choice = _choice(0, "message", message, logprobs=_logprobs(self._tokens), finish_reason=reason)
-        reply = {"choices": [choice], "usage": self._usage.counts if self._usage else None}
-        return _prefix(self._head, "chat.completion") + b"," + _json(reply)[1:]

@@ -8,11 +8,11 @@ import pytest
 from app.api.embeddings import Embeddings
 from app.api.messages import MessagesCollector, MessagesEncoder
 from app.api.responses import ResponsesCollector, ResponsesEncoder
-from app.api.surface import Counts
+from app.api.surface import Counts, MessageCollector
 from app.errors.translate import from_status
 from app.stream.call_normalizer import MAX_CALLS
 from app.stream.call_reader import MAX_CALL_CHARS, read_calls
-from app.stream.encode import MessageCollector, StreamEncoder
+from app.stream.encode import StreamEncoder
 from app.stream.json_value import MAX_DEPTH, kind_of
 from app.stream.meter import ThoughtMeter, has_token
 from app.stream.pipeline import Pipeline

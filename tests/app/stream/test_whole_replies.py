@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.stream.encode import MessageCollector
+from app.api.surface import MessageCollector
 from app.stream.holdback import UNBOUNDED
 from app.stream.pipeline import Pipeline, StreamPolicy
 from gates.reply import chunks
+from gates.reply.events import Broken
 from tests.app.stream.wire import HEAD, policy
 
 
@@ -19,9 +20,9 @@ def whole(message: dict[str, Any], finish: str = "stop", **more: Any) -> bytes:
 
 def hear(payload: bytes, rules: StreamPolicy) -> dict[str, Any]:
     collector = MessageCollector(HEAD)
-    collector.feed(Pipeline(rules).feed_message(payload))
-    if collector.broken:
-        return {"error": collector.broken.code}
+    collector.feed(events := Pipeline(rules).feed_message(payload))
+    if isinstance(broken := events[-1], Broken):
+        return {"error": broken.code}
     reply: dict[str, Any] = json.loads(collector.message())
     return reply
 

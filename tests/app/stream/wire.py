@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from app.stream.encode import MessageCollector, ReplyHead, StreamEncoder
+from app.api.surface import MessageCollector
+from app.stream.encode import ReplyHead, StreamEncoder
 from app.stream.holdback import ThinkPolicy
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools, UnaskedCalls
-from gates.reply.events import Event
+from gates.reply.events import Broken, Event
 from gates.reply.sse import SSEDecoder
 
 TOOLS: list[dict[str, Any]] = [
@@ -185,9 +186,9 @@ def _take_call(call: dict[str, Any], calls: dict[int, list[str]]) -> None:
 def heard_whole(data: bytes, policy: StreamPolicy, sizes: Iterable[int] = ()) -> Heard:
     """What a caller who does not stream got."""
     collector = MessageCollector(HEAD)
-    collector.feed(run(data, policy, sizes))
-    if collector.broken:
-        return Heard(error=collector.broken.code)
+    collector.feed(events := run(data, policy, sizes))
+    if broken := [event for event in events if isinstance(event, Broken)]:
+        return Heard(error=broken[-1].code)
     reply = json.loads(collector.message())
     message = reply["choices"][0]["message"]
     return Heard(
