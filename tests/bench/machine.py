@@ -4,7 +4,7 @@ import os
 import platform
 import resource
 import time
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench.processes import cpu_seconds
@@ -16,10 +16,10 @@ _PACKAGES = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "msgspec"
 def facts() -> dict[str, str]:
     """Processor, kernel, Python and the packages that matter."""
     return {
-        "processor": f"{_cpu_model()}, {len(os.sched_getaffinity(0))} cores",
+        "processor": f"{cpu_model()}, {len(os.sched_getaffinity(0))} cores",
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "packages": ", ".join(f"{name} {_version(name)}" for name in _PACKAGES),
+        "packages": ", ".join(f"{name} {version(name)}" for name in _PACKAGES),
     }
 
 
@@ -56,15 +56,7 @@ class Patience:
                 return
 
 
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"
+def cpu_model() -> str:
+    """The processor's name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")

@@ -1,17 +1,54 @@
-"""The figures as a page for people and as JSON for scripts."""
+"""From samples to figures, as a page for people and as JSON for scripts.
+
+Rounds differ more from each other than subjects do within one, so differences and ratios are taken
+within each round first, and only then the median.
+"""
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
 
-from tests.bench.figures import Line, Ratio, Sample, line, ratios
-from tests.bench.rounds import ROWS, Row
+from tests.bench.rounds import Row, Sample
 from tests.bench.subjects import SUBJECTS
 
-COLUMNS = ("", "CPU µs/chunk", "range", "+TTFT p50 ms", "+TTFT p99 ms", "+gap p99 ms", "RSS MiB")
+OURS, BASE = "manners", "direct"
+Figure = Callable[[Sample, Sample], float]
+"""Of a sample, and of the engine asked directly in the same round."""
+
+
+def cpu(sample: Sample, direct: Sample) -> float:
+    """Microseconds per chunk."""
+    return sample.cpu_us
+
+
+def added_ttft(sample: Sample, direct: Sample) -> float:
+    """Milliseconds."""
+    return sample.ttft50 - direct.ttft50
+
+
+COLUMNS: dict[str, Callable[[Sample, Sample], float]] = {
+    "CPU µs/chunk": cpu,
+    "+TTFT p50 ms": added_ttft,
+    "+TTFT p99 ms": lambda sample, direct: sample.ttft99 - direct.ttft99,
+    "+gap p99 ms": lambda sample, direct: sample.gap99 - direct.gap99,
+    "tokens/event": lambda sample, direct: sample.joined,
+    "RSS MiB": lambda sample, direct: sample.rss_mib,
+}
+AIMS: tuple[tuple[Figure, str, str, float | None], ...] = (
+    (cpu, "paced-c16", "smg", 1.0),
+    (cpu, "paced-c16", "litellm", 1 / 30),
+    (added_ttft, "first-c1", "litellm", 1 / 8),
+    (cpu, "paced-c16", "before", 1.05),
+    (cpu, "paced-c1", "before", 1.05),
+    (cpu, "unpaced-c16", "before", 1.05),
+    (added_ttft, "first-c1", "before", 1.05),
+    (cpu, "paced-c16", "aiohttp", None),
+    (cpu, "paced-c16", "nginx", None),
+    (added_ttft, "first-c1", "smg", None),
+)
+"""A figure of ours over another's in a row, and the ratio that is aimed at."""
 
 
 @dataclass(frozen=True)
@@ -25,111 +62,76 @@ class Report:
     versions: Mapping[str, str]
     missing: Mapping[str, str]  # subject → why
     samples: Sequence[Sample]
-    rows: Sequence[Row] = ROWS
+    rows: Sequence[Row]
 
-    @property
-    def ratios(self) -> list[Ratio]:
-        """Ours over the others'."""
-        return ratios(self.samples, "manners")
+    def by_round(self, row: str, subject: str, figure: Figure) -> dict[int, float]:
+        """A figure of each round in which it was measured, and the engine, too."""
+        direct = {one.round: one for one in self.samples if (one.row, one.subject) == (row, BASE)}
+        mine = [one for one in self.samples if (one.row, one.subject) == (row, subject)]
+        return {one.round: figure(one, direct[one.round]) for one in mine if one.round in direct}
 
-    def lines(self, row: Row) -> list[Line]:
-        """The subjects that were measured in a row, cheapest first."""
-        found = [line(self.samples, row.name, name) for name in SUBJECTS if name != "direct"]
-        return sorted((one for one in found if one), key=lambda one: one.cpu_us)
-
-
-def cells(one: Line) -> list[str]:
-    """A line as it is shown, in the order of COLUMNS."""
-    return [
-        SUBJECTS[one.subject].title,
-        f"{one.cpu_us:.1f}",
-        f"{one.cpu_low:.1f}–{one.cpu_high:.1f}",
-        _ms(one.added_ttft50),
-        _ms(one.added_ttft99),
-        _ms(one.added_gap99),
-        f"{one.rss_mib:.0f}",
-    ]
+    def ratios(self, row: str, against: str, figure: Figure) -> list[float]:
+        """Ours over another's, round by round."""
+        ours, theirs = self.by_round(row, OURS, figure), self.by_round(row, against, figure)
+        return [ours[number] / theirs[number] for number in ours.keys() & theirs.keys() if theirs[number]]
 
 
-def _each_does(report: Report) -> Iterator[str]:
-    """What a subject does with a chunk, and whether it made fewer events of them in some row."""
-    lines = [one for row in report.rows for one in report.lines(row)]
-    for name in dict.fromkeys(one.subject for one in lines):
-        most = max(one.joined for one in lines if one.subject == name)
-        joined = "" if most < 1.05 else f"; joins up to {most:.1f} tokens per event"
-        yield f"* {SUBJECTS[name].title}: {SUBJECTS[name].does}{joined}"
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
-def _ms(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:+.2f}"
+def _ratios(report: Report) -> str:
+    rows = []
+    for figure, row, against, aim in AIMS:
+        if found := report.ratios(row, against, figure):
+            met = "" if aim is None else "met" if median(found) <= aim else "MISSED"
+            ratio, spread = f"{median(found):.3f}", f"{min(found):.3f}–{max(found):.3f}"
+            name = "CPU per chunk" if figure is cpu else "added TTFT p50"
+            shown = "" if aim is None else f"{aim:.3f}"
+            rows.append([name, row, SUBJECTS[against].title, ratio, spread, shown, met])
+    return _table(("figure", "row", "Manners over", "ratio", "range over rounds", "aim", ""), rows)
 
 
-def verdict(ratio: Ratio) -> list[str]:
-    """A ratio as it is shown."""
-    against = SUBJECTS[ratio.against].title
-    times = f"{ratio.value:.2f}" if ratio.value >= 0.1 else f"1/{1 / ratio.value:.0f}"
-    spread = f"{ratio.low:.3f}–{ratio.high:.3f}"
-    if ratio.aim is None:
-        return [ratio.figure, ratio.row, against, times, spread, "", ""]
-    aim = f"{ratio.aim:g}" if ratio.aim >= 1 else f"1/{1 / ratio.aim:.0f}"
-    return [
-        ratio.figure,
-        ratio.row,
-        against,
-        times,
-        spread,
-        aim,
-        "met" if ratio.value <= ratio.aim else "MISSED",
-    ]
-
-
-RATIO_COLUMNS = ("figure", "row", "Manners over", "ratio", "range over rounds", "aim", "")
-
-
-def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+def _row(report: Report, row: Row) -> str:
+    """The subjects that were measured in a row, cheapest first."""
+    found = {name: report.by_round(row.name, name, cpu) for name in SUBJECTS if name != BASE}
+    lines = []
+    for name in sorted(filter(found.get, found), key=lambda name: median(found[name].values())):
+        all_figures = [report.by_round(row.name, name, figure).values() for figure in COLUMNS.values()]
+        spread = f"{min(found[name].values()):.1f}–{max(found[name].values()):.1f}"
+        lines.append([SUBJECTS[name].title, *(f"{median(values):.2f}" for values in all_figures), spread])
+    return f"## {row.name}\n\n{row.title}.\n\n{_table(('', *COLUMNS, 'range of CPU'), lines)}"
 
 
 def markdown(report: Report) -> str:
     """The page."""
-    parts = [_HEAD, _markdown_table(RATIO_COLUMNS, [verdict(ratio) for ratio in report.ratios])]
-    for row in report.rows:
-        if row.name.startswith("unpaced"):  # no engine sends tokens so
-            continue
-        rows = [cells(one) for one in report.lines(row)]
-        parts += [f"## {row.name}\n\n{row.title[0].upper()}{row.title[1:]}.", _markdown_table(COLUMNS, rows)]
-    parts += ["## What each does with a chunk", "\n".join(_each_does(report))]
-    if report.missing:
-        rows = [[SUBJECTS[name].title, why.replace("|", "/")] for name, why in report.missing.items()]
-        parts += ["## Not measured", _markdown_table(("subject", "why"), rows)]
-    return "\n\n".join([*parts, _run(report), _METHOD]) + "\n"
-
-
-def _run(report: Report) -> str:
     others = sorted(sample.others for sample in report.samples) or [0.0]
-    shared = (
-        f"kept {others[len(others) // 2]:.2f} cores busy in the median sample, {others[-1]:.2f} in the worst"
-    )
     facts = {
         **report.machine,
-        "others on the machine": shared,
-        **{SUBJECTS[k].title: v for k, v in report.versions.items()},
+        "cores that others kept busy": f"{median(others):.2f} in the median sample, {others[-1]:.2f} in the worst",
+        **{SUBJECTS[name].title: version for name, version in report.versions.items()},
+        **{f"not measured: {SUBJECTS[name].title}": why for name, why in report.missing.items()},
     }
-    lines = [f"* {key}: {value}" for key, value in facts.items()]
-    what = f"{report.date}, {report.rounds} rounds after one to warm up: `{report.command}`"
-    return "\n".join(["## The run", "", what, "", *lines])
+    measured = {sample.subject for sample in report.samples}
+    does = [f"* {SUBJECTS[name].title}: {SUBJECTS[name].does}" for name in SUBJECTS if name in measured]
+    run = f"{report.date}, {report.rounds} rounds after one to warm up: `{report.command}`"
+    parts = [
+        _HEAD,
+        _ratios(report),
+        *(_row(report, row) for row in report.rows if not row.name.startswith("unpaced")),
+        "## What each does with a chunk\n\n" + "\n".join(does),
+        f"## The run\n\n{run}\n\n" + "\n".join(f"* {name}: {value}" for name, value in facts.items()),
+        _METHOD,
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def write(report: Report, folder: Path) -> list[Path]:
     """Write page and JSON; what was written."""
     folder.mkdir(parents=True, exist_ok=True)
-    raw: dict[str, Any] = asdict(report)
-    raw["lines"] = [asdict(one) for row in report.rows for one in report.lines(row)]
-    raw["ratios"] = [asdict(ratio) for ratio in report.ratios]
     page, data = folder / "bench.md", folder / "bench.json"
     page.write_text(markdown(report))
-    data.write_text(json.dumps(raw, indent=1) + "\n")
+    data.write_text(json.dumps(asdict(report), indent=1) + "\n")
     return [page, data]
 
 

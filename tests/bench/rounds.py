@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import quantiles
 from time import monotonic, sleep
 
 from tests.bench import machine
-from tests.bench.figures import Sample, quantile
 from tests.bench.load import Plan, Result
 from tests.bench.processes import Process, listens
 from tests.bench.script import OVERHEAD_CHUNKS
@@ -24,6 +24,23 @@ QUIET_CORES = 0.15
 some patience, and while that lasts is taken again if it was disturbed all the same."""
 TRIES = 3
 WAIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row on one subject in one round. CPU per chunk in microseconds, times in milliseconds."""
+
+    row: str
+    subject: str
+    round: int
+    cpu_us: float
+    ttft50: float
+    ttft99: float
+    gap99: float
+    joined: float  # tokens per event that arrived: 1 unless a gateway joins some
+    rss_mib: float
+    wall: float
+    others: float  # cores that the rest of the machine kept busy meanwhile
 
 
 @dataclass(frozen=True)
@@ -131,16 +148,15 @@ def measure(subject: Subject, row: Row, number: int, scale: float) -> Sample:
     result, cpu = load(plan, process.cpu_seconds if process else lambda: 0.0)
     others = (machine.others_seconds() - others) / (monotonic() - began)
     chunks = result.streams * (row.tokens + OVERHEAD_CHUNKS)
+    ttft, gaps = (quantiles(times, n=100, method="inclusive") for times in (result.ttft, result.gaps))
     return Sample(
         row=row.name,
         subject=subject.name,
         round=number,
-        streams=result.streams,
         cpu_us=cpu * 1e6 / chunks,
-        ttft50=quantile(result.ttft, 0.50),
-        ttft99=quantile(result.ttft, 0.99),
-        gap50=quantile(result.gaps, 0.50),
-        gap99=quantile(result.gaps, 0.99),
+        ttft50=ttft[49],
+        ttft99=ttft[98],
+        gap99=gaps[98],
         joined=result.streams * row.tokens / result.events,
         rss_mib=process.rss_mib() if process else 0.0,
         wall=result.wall,
