@@ -200,14 +200,19 @@ def smg() -> type[Peer]:
 
 def manners() -> type[Peer]:
     """This gateway's whole stream core, from an engine's bytes on."""
-    from app.stream.pipeline import Pipeline
+    from app.stream.holdback import UNBOUNDED, ThinkPolicy
+    from app.stream.pipeline import Pipeline, StreamPolicy
+    from app.stream.schema import Tools
     from gates.reply.events import CallArguments, CallStart, Text, Thought
-    from tests.duel.ours import policy
 
     class Manners(Peer):
         def __init__(self, row: dict[str, Any]) -> None:
             super().__init__(row)
-            self.pipeline = Pipeline(policy(row, streamed=True))
+            self.pipeline = self._pipeline(0)
+
+        def _pipeline(self, guard: int) -> Pipeline:
+            tools = Tools(self.row["tools"]) if self.row["tools"] else None
+            return Pipeline(StreamPolicy(ThinkPolicy(guard=guard), tools, "t", format=self.row["format"]))
 
         def feed(self, text: str, finish: str | None = None) -> None:
             choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
@@ -231,7 +236,7 @@ def manners() -> type[Peer]:
             return super().close()
 
         def whole(self, text: str) -> list[Any]:
-            self.pipeline = Pipeline(policy(self.row, streamed=False))
+            self.pipeline = self._pipeline(UNBOUNDED)  # nobody waits for its beginning
             self.feed(text)
             return self.close()
 
