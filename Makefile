@@ -115,7 +115,7 @@ test-ops: $(VENV)/.dev $(HELM)/.installed  ## rules, panels and alerts over a re
 test-browser: $(VENV)/.dev  ## the console in a real Chromium (apt-get install chromium; PICTURES=docs takes its pictures)
 	PICTURES=$(PICTURES) $(BIN)/python -m pytest -m browser tests/browser $(PYTEST_ARGS)
 
-test-reliability: $(VENV)/.dev  ## hostile callers, faults on the wire of a real engine
+test-reliability: $(VENV)/.dev  ## hostile callers, endless replies, faults in every function of ours
 	$(BIN)/python -m pytest -m reliability tests/reliability $(PYTEST_ARGS)
 
 soak: $(VENV)/.dev  ## an hour of mixed callers and promotions; memory, tasks and descriptors must stay flat (SECONDS=300 for CI)
