@@ -53,7 +53,7 @@ PATIENCE = 4.0
 """How many times its slowest first token of late an engine may take."""
 FORGETTING = 0.98
 """The share of the slowest first token that counts after another one."""
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.25
 """How often to check whether a probe is due."""
 RETRY_SECONDS = 5.0
 """The pause after a failed start; the driver then starts the engine again."""
@@ -79,6 +79,8 @@ CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
 
 UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})
 """Error codes that no request can cause."""
+
+UNIDENTIFIED: Final = "not identified yet"
 
 FaultAttribution = asyncio.Future[bool]
 """Whether the engine was at fault for a failed request; resolved within seconds."""
@@ -124,6 +126,7 @@ class PoolContext:
     changed: asyncio.Event  # set with every change of an engine's state
     ejected: dict[str, float] = field(default_factory=dict)  # until when, by engine
     gated: set[str] = field(default_factory=set)  # engines that a passing report put in service
+    replicas: set[str] = field(default_factory=set)  # engines that need to be identified before they serve
 
 
 class Backend:
@@ -146,21 +149,18 @@ class Backend:
         self._is_slow = False  # its last probe got no token in time
         self._slowest = 0.0  # first token of late, in seconds
         self.streams: set[Stream] = set()  # replies being streamed, whose tokens show that it works
-        self._facts: tuple[object, ...] = ()  # that `_route` was made of
-        self._route: Route | None = None
+        self._route: Route | None = None  # None after a change of what it is made of
         self._probe_wanted = asyncio.Event()
         self._undecided: list[FaultAttribution] = []
-        self.caught = False  # a probe saw it think although thinking was off
-        self._is_shown = False  # behaviour probes in a row saw it answer without a thought
+        self._thinks: bool | None = None  # whether behaviour probes saw it think although thinking was off
         self._clean_probes = 0  # in a row, of its behaviour
         self._behaviour_due = float("inf")  # when it is to be probed, in monotonic seconds
         self._behaviour: asyncio.Task[None] | None = None
         self._doubts: dict[str, float] = {}  # by caller: when its replies last asked for that
         self._outlier = OutlierDetector()
-        # Of one among replicas:
-        self.identified = False  # it is what was promoted, as far as can be seen
-        self.refusal: str | None = None  # why it is not, for anybody
-        self.refusal_detail = ""  # the same for operators: it may quote the engine
+        # Of a replica: why it gets no requests (for operators: it may quote the engine), and the refusal for anybody.
+        self.stays_out: str | None = UNIDENTIFIED
+        self.refusal = ""
         self._context = context
         self._task: asyncio.Task[None] | None = None
         self._failure: DeployError | None = None  # of its last start
@@ -223,23 +223,16 @@ class Backend:
         """Probe the engine when the breaker asks for it, and when no token was seen for a while."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._until_look()):
+                async with asyncio.timeout(LOOK_SECONDS):
                     await self._probe_wanted.wait()
             self._probe_wanted.clear()
-            busy = self.upstream.open and self.conduct == "unknown"
-            if (
-                self.url is not None
-                and time.monotonic() >= self._behaviour_due
-                and not (self._behaviour or busy)
-            ):
-                self._behaviour = spawn(self._probe_behaviour(self.url), "engine_watch", self.spec.name)
-            if self.url is not None and self.is_due:
-                await self._probe(self.url)
-
-    def _until_look(self) -> float:
-        if self.breaker.state is BreakerState.CLOSED or self.url is None:
-            return LOOK_SECONDS
-        return min(LOOK_SECONDS, max(self.breaker.until - time.monotonic(), 0.001))
+            if (url := self.url) is None:
+                continue
+            busy = self._behaviour or (self.upstream.open and self.conduct == "unknown")
+            if time.monotonic() >= self._behaviour_due and not busy:
+                self._behaviour = spawn(self._probe_behaviour(url), "engine_watch", self.spec.name)
+            if self.is_due:
+                await self._probe(url)
 
     async def _probe(self, url: str) -> None:
         """Probe whether it streams; the only request that an open breaker lets through."""
@@ -259,31 +252,30 @@ class Backend:
         self._is_slow = result.verdict is ProbeOutcome.STALLED
         computes = self._is_slow and before is not None
         computes = computes and (await work_done(url, spec.dialect, spec.access) or 0) > (before or 0)
-        event = BreakerEvent.PROBE_CROWDED_OUT if computes else self._event_of(result, began)
-        if event is not BreakerEvent.PROBE_FAILED:
-            self.silent_probes = 0
-            self.seen = time.monotonic() if event is BreakerEvent.PROBE_PASSED else self.seen
-            return self._step(event)
+        if result.ok:
+            self.seen = time.monotonic()
+            event = BreakerEvent.PROBE_PASSED
+        elif computes or self._is_crowded(result, began):
+            event = BreakerEvent.PROBE_CROWDED_OUT
+        else:
+            event = BreakerEvent.PROBE_FAILED
         self._step(event)
-        self.silent_probes += 1
-        self._context.log.warning("probe_failed", engine=spec.name, reason=str(result.verdict))
+        self.silent_probes = self.silent_probes + 1 if event is BreakerEvent.PROBE_FAILED else 0
+        if self.silent_probes:
+            self._context.log.warning("probe_failed", engine=spec.name, reason=str(result.verdict))
         if self.silent_probes >= SILENT_PROBES and spec.driver != "url":
             self.silent_probes = 0
             self.engine.restart_unhealthy(f"{SILENT_PROBES} probes in a row failed")
 
-    def _event_of(self, result: ProbeResult, began: float) -> BreakerEvent:
-        """The breaker's event for a probe that began at `began`, in `time.perf_counter` seconds."""
-        if result.ok:
-            return BreakerEvent.PROBE_PASSED
-        if is_context_exceeded(result.said) and self.age < FULL_SECONDS:
-            # A probe is a few words: other requests fill the context that the engine's slots share.
-            return BreakerEvent.PROBE_CROWDED_OUT
-        if result.verdict is ProbeOutcome.HOST_EXHAUSTED:
-            return BreakerEvent.PROBE_CROWDED_OUT
-        lately = began - CROWDED_SECONDS
-        if result.verdict in CROWDED_OUT and any(stream.progress > lately for stream in self.streams):
-            return BreakerEvent.PROBE_CROWDED_OUT
-        return BreakerEvent.PROBE_FAILED
+    def _is_crowded(self, result: ProbeResult, began: float) -> bool:
+        """Whether a probe failed that began at `began` (`time.perf_counter`) for want of room, and not by the engine's fault."""
+        if is_context_exceeded(
+            result.said
+        ):  # a probe is a few words: others fill the context that the slots share
+            return self.age < FULL_SECONDS
+        if result.verdict in CROWDED_OUT:
+            return any(stream.progress > began - CROWDED_SECONDS for stream in self.streams)
+        return result.verdict is ProbeOutcome.HOST_EXHAUSTED
 
     def _on_change(self, state: EngineState) -> None:
         """Called by the driver with each new state."""
@@ -293,8 +285,7 @@ class Backend:
             self.record_success()
         else:
             self._decide(at_fault=True)  # it ended during those requests
-            self.identified, self.refusal = False, None
-            self._context.metrics.gauge("manners_replica_refused", 0, state.name)
+            self.identify(UNIDENTIFIED)
         if state.state is Phase.FAILED and self.engine is not None:
             self._fail(self.engine.failure())
         if ready and state.abilities.misfit:
@@ -365,15 +356,14 @@ class Backend:
     @property
     def conduct(self) -> Conduct:
         """How far it is trusted to keep its reasoning out of the content."""
-        shown = self._is_shown or self.spec.name in self._context.gated
-        return conduct(self.abilities, shown, self.caught)
+        is_shown = self._thinks is False or self.spec.name in self._context.gated
+        return conduct(self.abilities, is_shown, bool(self._thinks))
 
     def _forget_evidence(self) -> None:
         self._outlier = OutlierDetector()
         self._context.ejected.pop(self.spec.name, None)
         self._doubts.clear()
-        self.caught, self._clean_probes = self.abilities.off_works is False, 0
-        self._is_shown = False
+        self._thinks, self._clean_probes = True if self.abilities.off_works is False else None, 0
         asks = self.spec.kind == "chat" and self.conduct != "obeys"
         self._behaviour_due = time.monotonic() + RECHECK_SECONDS if asks else float("inf")
 
@@ -399,11 +389,11 @@ class Backend:
         kinds = [kind for audit in audits if (kind := unasked_thought(audit.stripped, told))]
         is_clean = len(audits) == len(QUESTIONS) and not any(audit.stripped for audit in audits)
         self._clean_probes = self._clean_probes + 1 if is_clean else 0
-        if kinds and not self.caught:
-            self.caught = True
+        if kinds and not self._thinks:
+            self._thinks = True
             self._context.log.warning("engine_caught_thinking", engine=self.spec.name, reason=kinds[0])
         elif self.conduct != "obeys" and self._clean_probes >= CLEAN_PROBES:
-            self.caught, self._is_shown = False, True
+            self._thinks = False
             self._context.log.info("engine_cleared", engine=self.spec.name)
         if self.conduct != "obeys":
             self._behaviour_due = min(self._behaviour_due, time.monotonic() + RECHECK_SECONDS)
@@ -417,8 +407,14 @@ class Backend:
             self._context.log.warning("engine_ejected", engine=self.spec.name, seconds=until - now)
 
     def show_conduct(self) -> None:
-        """Update the metric, after a change of what `conduct` depends on."""
+        """Update the metric and the route, after a change of what `conduct` depends on."""
+        self._route = None
         self._context.metrics.conduct(self.spec.name, self.conduct)
+
+    def identify(self, stays_out: str | None = None, refusal: str = "") -> None:
+        """Admit it among its replicas, or exclude it. See `stays_out`."""
+        self.stays_out, self.refusal = stays_out, refusal
+        self._context.metrics.gauge("manners_replica_refused", bool(refusal), self.spec.name)
 
     @property
     def is_due(self) -> bool:
@@ -432,38 +428,33 @@ class Backend:
         return self.engine is not None and self.engine.state.state is Phase.READY
 
     @property
-    def takes_as_replica(self) -> bool:
-        """Whether it gets requests: `route` returns one, and it is not excluded from its replicas."""
-        passes = self.engine is not None and self.engine.url is not None and self.breaker.passes
-        return passes and self.identified
-
-    @property
-    def stays_out(self) -> str | None:
-        """Why it is excluded from its replicas, though it may be up; None if it is not. For operators."""
-        if self.refusal is not None:
-            return f"{self.refusal}: {self.refusal_detail}"
-        return None if self.identified else "not identified yet"
+    def trouble(self) -> str | None:
+        """Why it takes no requests; None: it is up, and its breaker lets them pass."""
+        if self.engine is None:
+            return "it does not run"
+        if self.is_up:
+            return None if self.breaker.passes else "it is up, and does not answer"
+        state = self.engine.state
+        return f"{state.state}: {state.last_error or 'no reason is known'}"
 
     def route(self, last_resort: bool = False) -> Route | None:
         """Where to send a request; None if it takes none now. `last_resort`: also if it only fails to answer probes in time."""
-        if self.engine is None or (url := (state := self.engine.state).url) is None:
+        if (url := self.url) is None or not (self.breaker.passes or (last_resort and self._is_slow)):
             return None
-        if not self.breaker.passes and not (last_resort and self._is_slow):
+        if self.stays_out is not None and self.spec.name in self._context.replicas:
             return None
         patience = max(FIRST_TOKEN_SECONDS, PATIENCE * self._slowest)
-        is_shown = self._is_shown or self.spec.name in self._context.gated
-        facts = (state, patience, is_shown, self.caught)
-        if facts != self._facts:  # it is the same for nearly all requests
-            self._facts = facts
+        if self._route is None or self._route.patience != patience:
+            spec, abilities = self.spec, self.abilities
             self._route = Route(
-                self.spec.name,
-                self.spec.dialect,
-                self.spec.kind,
-                state.abilities,
+                spec.name,
+                spec.dialect,
+                spec.kind,
+                abilities,
                 url,
-                state.model or self.spec.name,
+                self.served_name,
                 self,
-                conduct(state.abilities, is_shown, self.caught),
+                self.conduct,
                 patience,
             )
         return self._route

@@ -8,14 +8,15 @@ a candidate that gets a share of their traffic, `app.engines.split`.
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Set
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from app.api.reading import UNSUPPORTED
 from app.config.config import Config, ModelConfig
-from app.engines.backend import Backend, EngineFactory, PoolContext, Route, driver
+from app.engines.backend import UNIDENTIFIED, Backend, EngineFactory, PoolContext, Route, driver
 from app.engines.balancer import AFFINITIES, Balancer
 from app.engines.conversations import conversation
 from app.engines.identity import manifest_of
@@ -53,18 +54,13 @@ class ModelRoute:
     @cached_property
     def engines(self) -> tuple[str, ...]:
         """In the order in which they are tried; the order of replicas does not matter."""
-        return (*self.live, *self.spare)
+        tried = () if self.split is None else (self.split.engine,)
+        return tuple(dict.fromkeys((*self.live, *self.fallbacks, *tried)))
 
     @property
     def first(self) -> str:
         """The first of the live engines, by which the registry knows them all."""
         return self.live[0]
-
-    @cached_property
-    def spare(self) -> tuple[str, ...]:
-        """What is tried when no replica takes the request."""
-        names = self.fallbacks if self.split is None else (*self.fallbacks, self.split.engine)
-        return tuple(name for name in names if name not in self.live)
 
 
 class EnginePool:
@@ -73,29 +69,21 @@ class EnginePool:
     def __init__(
         self, config: Config, metrics: Metrics, log: Logger, factory: EngineFactory = driver
     ) -> None:
-        self._config = config
         self._metrics = metrics
         self.batch = IOBatch()
         self.changed = asyncio.Event()  # an engine's state, or who serves a model
         self._context = PoolContext(factory, config.state_dir, metrics, log, self.batch, self.changed)
         self._backends: dict[str, Backend] = {}
         self._gated = self._context.gated
-        self._balancers = {name: Balancer() for name in config.models}
-        self._table: Mapping[str, ModelRoute] = {
-            name: self._route_to(name, model.live) for name, model in config.models.items()
-        }
-
-    @property
-    def config(self) -> Config:
-        """The configuration in force."""
-        return self._config
+        self._balancers = defaultdict[str, Balancer](Balancer)
+        self._table: Mapping[str, ModelRoute] = {}
+        self.apply(config)
 
     def apply(self, config: Config) -> None:
         """Apply a configuration with at least the same models and engines, for new requests."""
-        self._config = config
+        self.config = config  # in force
         for name in config.models.keys() - self._table.keys():
-            self._balancers[name] = Balancer()
-            self._table = {**self._table, name: self._route_to(name, config.models[name].live)}
+            self._set(name, config.models[name].live)
         for backend in self._backends.values():
             backend.upstream.connect_timeout = config.models[backend.model].timeouts.connect
 
@@ -105,20 +93,24 @@ class EnginePool:
         """Start every engine that serves a model; returns at once."""
         for name, route in self._table.items():
             for engine in route.engines:
-                self.backend(self._config.engines[engine], name).want()
+                self.backend(self.config.engines[engine], name).want()
             self.route(name, *route.live)
 
     def backend(self, spec: EngineSpec, model: str) -> Backend:
         """The engine of a spec for a model, started or not; made with the first call."""
         backend = self._backends.get(spec.name)
         if backend is None:
-            timeouts = self._config.models[model].timeouts
-            backend = self._backends[spec.name] = Backend(spec, timeouts.connect, self._context, model)
-            self._describe(spec)
-            backend.show_conduct()
-            in_flight = self._metrics.child("manners_engine_in_flight", spec.name)
+            timeouts, name = self.config.models[model].timeouts, spec.name
+            backend = self._backends[name] = Backend(spec, timeouts.connect, self._context, model)
+            artefact, image = manifest_of(spec), (spec.image or "").partition("@")[2]
+            digest = artefact.root if artefact else ""
+            self._metrics.engine(name, False, 0)
+            self._metrics.begin("manners_engine_faults_total", (name, "engine"), (name, "request"))
+            self._metrics.gauge("manners_engine_info", 1, name, spec.dialect, spec.driver, digest, image)
+            in_flight = self._metrics.child("manners_engine_in_flight", name)
             in_flight.set_function(lambda: backend.upstream.open)
-            self._metrics.gauge("manners_replica_refused", 0, spec.name)
+            backend.show_conduct()
+            backend.identify(UNIDENTIFIED)
         return backend
 
     async def take_down(self, name: str) -> None:
@@ -153,9 +145,9 @@ class EnginePool:
     # ------------------------------------------------------------------------------- replicas
 
     def takes(self, name: str) -> bool:
-        """Whether requests may be sent to the engine now, as one of several replicas."""
+        """Whether requests may be sent to the engine now."""
         backend = self._backends.get(name)
-        return backend is not None and backend.takes_as_replica
+        return backend is not None and backend.route() is not None
 
     def siblings(self, name: str) -> frozenset[str]:
         """The other live engines of the models that this one serves; empty if it is not a replica."""
@@ -165,60 +157,42 @@ class EnginePool:
     def stays_out(self, name: str) -> str | None:
         """Why a replica gets no requests, though it may be up; None if it does, or is not a replica."""
         backend = self._backends.get(name)
-        return backend.stays_out if backend is not None and self.siblings(name) else None
+        return backend.stays_out if backend is not None and name in self._context.replicas else None
 
     def to_identify(self) -> list[str]:
         """Replicas that are up and not identified yet."""
-        return sorted(
-            name
-            for name, backend in self._backends.items()
-            if backend.is_up and not backend.identified and backend.refusal is None and self.siblings(name)
-        )
+        found = self._of(sorted(self._context.replicas))
+        return [backend.spec.name for backend in found if backend.is_up and backend.stays_out == UNIDENTIFIED]
 
     def identified(self, name: str) -> None:
         """Admit a replica that is identical to what was promoted."""
-        if backend := self._backends.get(name):
-            backend.identified, backend.refusal = True, None
-            self._metrics.gauge("manners_replica_refused", 0, name)
+        for backend in self._of((name,)):
+            backend.identify(None)
 
     def refuse(self, name: str, why: str, detail: str) -> None:
         """Exclude a replica that differs, until it is restarted. `detail` is for operators: it may quote the engine."""
-        if backend := self._backends.get(name):
-            backend.identified, backend.refusal, backend.refusal_detail = False, why, detail
-            self._metrics.gauge("manners_replica_refused", 1, name)
+        for backend in self._of((name,)):
+            backend.identify(f"{why}: {detail}", why)
 
     def refused(self) -> dict[str, str]:
         """Why each replica that was refused gets no requests, without its words."""
-        found = {name: backend.refusal for name, backend in self._backends.items() if self.siblings(name)}
-        return {name: why for name, why in sorted(found.items()) if why}
+        found = self._of(sorted(self._context.replicas))
+        return {backend.spec.name: backend.refusal for backend in found if backend.refusal}
 
     def trouble(self, name: str) -> str | None:
         """Why the engine takes no requests; None: it is up, and its breaker lets them pass."""
         backend = self._backends.get(name)
-        if backend is None or backend.engine is None:
-            return "it does not run"
-        if backend.is_up:
-            return None if backend.breaker.passes else "it is up, and does not answer"
-        state = backend.engine.state
-        return f"{state.state}: {state.last_error or 'no reason is known'}"
+        return "it does not run" if backend is None else backend.trouble
 
     def running(self) -> frozenset[str]:
         """Engines that are up, starting, or being restarted."""
         return frozenset(self._backends)
 
-    def _describe(self, spec: EngineSpec) -> None:
-        self._metrics.engine(spec.name, False, 0)
-        image = (spec.image or "").partition("@")[2]
-        artefact = manifest_of(spec)
-        digest = artefact.root if artefact else ""
-        self._metrics.begin("manners_engine_faults_total", (spec.name, "engine"), (spec.name, "request"))
-        self._metrics.gauge("manners_engine_info", 1, spec.name, spec.dialect, spec.driver, digest, image)
-
     # ------------------------------------------------------------------------------------- routes
 
     def route(self, model: str, *live: str) -> None:
         """Send new requests of the model to these engines; those that have a route keep it."""
-        self._table = {**self._table, model: self._route_to(model, live)}
+        self._set(model, live)
         self.changed.set()
         self._metrics.gauge("manners_shift_weight", 0, model)
         self._metrics.begin("manners_shift_requests_total", *((model, side) for side in SIDES))
@@ -226,9 +200,12 @@ class EnginePool:
             self._metrics.begin("manners_affinity_total", *((model, affinity) for affinity in AFFINITIES))
         self._show_gated(model)
 
-    def _route_to(self, model: str, live: tuple[str, ...]) -> ModelRoute:
+    def _set(self, model: str, live: tuple[str, ...]) -> None:
         balancer = self._balancers[model] if len(live) > 1 else None
-        return ModelRoute(live, self._config.models[model].fallback, balancer)
+        route = ModelRoute(live, self.config.models[model].fallback, balancer)
+        self._table = {**self._table, model: route}
+        self._context.replicas.clear()
+        self._context.replicas.update(*(one.live for one in self._table.values() if one.balancer is not None))
 
     def shift(self, model: str, engine: str, weight: int) -> None:
         """Send an engine that is not live this share of the model's conversations, in percent. `route` ends it."""
@@ -271,9 +248,9 @@ class EnginePool:
     def model(self, name: str, chats: bool) -> ModelConfig:
         """The configuration of a public model. Raises UnknownModel; BadField if `chats` and it is for embeddings."""
         try:
-            model = self._config.models[name]
+            model = self.config.models[name]
         except KeyError:
-            known = ", ".join(sorted(self._config.models))
+            known = ", ".join(sorted(self.config.models))
             raise UnknownModel(f"there is no model {name[:64]!r} here; there is: {known}") from None
         if chats and model.kind == "embeddings":
             raise BadField(
@@ -301,10 +278,11 @@ class EnginePool:
             missing = sorted(media - set(able.abilities.media), reverse=True)
             kinds = " and ".join({"image": "images", "audio": "sounds"}[one] for one in missing)
             raise BadField(f"no engine of this model that is up takes {kinds}: send text", UNSUPPORTED)
-        if (route := self._last_resort(self._table[model])) is not None:
-            return route
-        engines = ", ".join(self._table[model].engines)
-        raise EngineDown(f"no engine of this model is up: {engines}; try again soon")
+        engines = self._table[model].engines  # one that lives, as slow is better than nothing:
+        for backend in self._of(engines):
+            if (route := backend.route(last_resort=True)) is not None:
+                return route
+        raise EngineDown(f"no engine of this model is up: {', '.join(engines)}; try again soon")
 
     def next(
         self, model: str, asked: Collection[str], body: Mapping[str, Any], media: Set[Medium] = frozenset()
@@ -321,25 +299,13 @@ class EnginePool:
             return route
         if media:
             asked = {name for name in table.engines if name in asked or not self._takes(name, media)}
-        if table.balancer is None:
-            names = table.engines
-        elif chosen := self._replica(model, table, table.balancer, asked, body):
-            return chosen
-        else:
-            names = table.spare
-        for name in names:
+        if table.balancer is not None and (route := self._replica(model, table, table.balancer, asked, body)):
+            return route
+        for name in table.engines:
             backend = None if name in asked else self._backends.get(name)
             if backend is not None and (route := backend.route()) is not None:
                 return route
         return None
-
-    def _last_resort(self, table: ModelRoute) -> Route | None:
-        """Of a model without an engine that answers in time: one that lives, as slow is better than nothing."""
-        able = [
-            one for one in self._of(table.engines)
-            if table.balancer is None or one.spec.name in table.spare or one.stays_out is None
-        ]  # fmt: skip
-        return next((route for one in able if (route := one.route(last_resort=True))), None)
 
     def _ejected(self, table: ModelRoute) -> set[str]:
         """The engines that are asked last; none if that were more than half, as beyond Envoy's panic threshold."""
@@ -376,7 +342,7 @@ class EnginePool:
         loads = {
             backend.spec.name: backend.upstream.open
             for backend in self._of(table.live)
-            if backend.spec.name not in asked and backend.takes_as_replica
+            if backend.spec.name not in asked and backend.route() is not None
         }
         if not loads:
             return None
@@ -384,7 +350,7 @@ class EnginePool:
         self._metrics.count("manners_affinity_total", model, chosen.affinity)
         return self._backends[chosen.engine].route()
 
-    def _of(self, names: tuple[str, ...]) -> list[Backend]:
+    def _of(self, names: Iterable[str]) -> list[Backend]:
         return [self._backends[name] for name in names if name in self._backends]
 
     # ---------------------------------------------------------------------------------- as a whole
@@ -401,7 +367,6 @@ class EnginePool:
             backend.route() is not None and backend.age < FRESH_SECONDS
             for route in self._table.values()
             for backend in self._of(route.engines)
-            if route.balancer is None or backend.spec.name in route.spare or backend.takes_as_replica
         )
 
     def conduct(self, name: str) -> Conduct:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.config.config import Config
+from app.engines.backend import UNIDENTIFIED
 from app.promotion import replicas as replica_watch
 from tests.app.api.nanos import MODELS
 from tests.app.house import NEVER, Answer, GatewayFixture, configured, eventually, nano, run
@@ -168,8 +169,8 @@ async def test_a_replica_that_does_not_say_what_it_is_gets_no_requests_until_it_
     async with replicas(tmp_path, **WITH_SPARE) as (house, engines):
         pool = house.gateway.pool
         engines["one"].answers["/props"] = {}
-        pool._backends["one"].identified = False  # as after a restart of it
-        assert pool.stays_out("one") == "not identified yet"
+        pool._backends["one"].identify(UNIDENTIFIED)  # as after a restart of it
+        assert pool.stays_out("one") == UNIDENTIFIED
         assert [served_by(await house.ask()) for _ in range(3)] == ["two"] * 3
         pool.changed.set()
         await house.log.until(3, "replica_identified")
