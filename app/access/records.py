@@ -26,11 +26,6 @@ _RESERVED: Final = {
     "operator": frozenset({ADMIN, "configuration", "gateway", "operator", "SIGHUP"}),
 }
 """Names that would be taken for somebody else in a metric, a log line or the audit."""
-_ELSEWHERE: Final = {
-    "key": "{name} is a key of the configuration: take it out of MANNERS_API_KEYS or gateway.api_keys_file",
-    "operator": "admin is who holds the first token: replace it (admin.token in the state folder, or "
-    "gateway.admin_token_file), then: manners reload",
-}
 
 Kind = Literal["key", "operator"]
 
@@ -95,9 +90,8 @@ def _active(kind: Kind, name: str, registry: Registry) -> Any:
     """The one of this name. Raises UnknownThing."""
     if (known := _known(kind, registry).get(name)) is not None:
         return known
-    text = f"there is no {kind} {name[:64]!r}; manners {kind} list names them"
-    if name == ADMIN if kind == "operator" else _OF_THE_CONFIGURATION.fullmatch(name):
-        text = _ELSEWHERE[kind].format(name=name)
+    whose = "admin's token and keys of the configuration are changed in their files: then manners reload"
+    text = f"the state folder has no {kind} {name[:64]!r} (manners {kind} list); {whose}"
     raise UnknownThing(text, f"{kind}_not_found")
 
 

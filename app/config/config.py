@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import re2
@@ -336,7 +337,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     source = path or EMBEDDED_DEFAULT
     tables = read_tables(source)
     try:
-        return with_secrets(parse(tables, source.parent), source.parent, environ)
+        return parse(tables, source.parent, environ)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
 
@@ -355,9 +356,35 @@ def read_tables(source: Path) -> dict[str, Any]:
         raise ConfigError(f"{source}: not TOML: {error}") from None
 
 
-def with_secrets(config: Config, base: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """A Config with the secrets of the environment and of the files that `[gateway]` names. Raises ConfigError."""
-    gateway = config.gateway
+def parse(data: dict[str, Any], base: Path, environ: Mapping[str, str] = MappingProxyType({})) -> Config:
+    """A checked Config from parsed TOML. `base` is the folder that paths are relative to. Raises ConfigError."""
+    tables = data.get("engines", {})
+    if isinstance(tables, dict):
+        tables = {name: _engine(name, table, base) for name, table in tables.items()}
+    if "secrets" in data:
+        raise ConfigError("secrets: unknown key; secrets come from the environment, or *_file of [gateway]")
+    try:
+        config = Config.model_validate({**data, "engines": tables})
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from None
+    if config.listen == config.admin and config.listen.port:
+        raise ConfigError("gateway.admin: must be another address than gateway.listen")
+    state = str(absolute(config.gateway.state, base, "gateway.state"))
+    kinds = [(name, model.kind) for model in config.models.values() for name in model.engines]
+    embeds = {name for name, kind in kinds if kind == "embeddings"} - {
+        n for n, kind in kinds if kind == "chat"
+    }
+    embedding = {name: replace(config.engines[name], kind="embeddings") for name in embeds}
+    update = {
+        "gateway": config.gateway.model_copy(update={"state": state}),
+        "engines": {**config.engines, **embedding},
+        "secrets": _secrets(config.gateway, base, environ),
+    }
+    return config.model_copy(update=update)
+
+
+def _secrets(gateway: GatewayConfig, base: Path, environ: Mapping[str, str]) -> Secrets:
+    """Those of the environment and of the files that `[gateway]` names. Raises ConfigError."""
     keys = environ.get("MANNERS_API_KEYS", "")
     if gateway.api_keys_file:
         keys += "," + _COMMENT.sub("", _read_secret(gateway.api_keys_file, base, "gateway.api_keys_file"))
@@ -365,46 +392,11 @@ def with_secrets(config: Config, base: Path, environ: Mapping[str, str] = os.env
     if gateway.admin_token_file:
         token = _read_secret(gateway.admin_token_file, base, "gateway.admin_token_file").strip()
     found = [key.strip() for key in keys.replace("\n", ",").split(",")]
-    secrets = Secrets(api_keys=tuple(key for key in found if key), admin_token=token)
-    return config.model_copy(update={"secrets": secrets})
-
-
-def parse(data: dict[str, Any], base: Path) -> Config:
-    """A checked Config from parsed TOML. `base` is the folder that paths are relative to."""
-    tables = data.get("engines", {})
-    if not isinstance(tables, dict):
-        raise ConfigError("engines: must be tables, [engines.NAME]")
-    engines = {name: _engine(name, table, base) for name, table in tables.items()}
-    if "secrets" in data:
-        raise ConfigError("secrets: unknown key; secrets come from the environment, or *_file of [gateway]")
-    try:
-        config = Config.model_validate({**data, "engines": engines})
-    except ValidationError as error:
-        raise ConfigError(_explain(error)) from None
-    state = str(absolute(config.gateway.state, base, "gateway.state"))
-    gateway = config.gateway.model_copy(update={"state": state})
-    config = config.model_copy(update={"gateway": gateway, "engines": _with_kinds(config)})
-    if config.listen == config.admin and config.listen.port:
-        raise ConfigError("gateway.admin: must be another address than gateway.listen")
-    return config
-
-
-def _with_kinds(config: Config) -> dict[str, EngineSpec]:
-    """The engines with their `kind`: chat, unless only embedding models use them."""
-    asked: dict[str, set[Kind]] = {}
-    for model in config.models.values():
-        for name in model.engines:
-            asked.setdefault(name, set()).add(model.kind)
-    return {
-        name: replace(spec, kind="embeddings") if asked.get(name) == {"embeddings"} else spec
-        for name, spec in config.engines.items()
-    }
+    return Secrets(api_keys=tuple(key for key in found if key), admin_token=token)
 
 
 def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     """The engine of a table. Its paths become absolute, its image pinned."""
-    if not isinstance(table, dict):
-        raise ConfigError(f"engines.{name}: must be a table")
     try:
         stated = EngineTable.model_validate(table)
     except ValidationError as error:

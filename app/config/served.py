@@ -1,5 +1,6 @@
 """The configuration of `manners serve MODEL…`: a GGUF file, a folder, or the address of a running engine, each served by its name."""
 
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Any, Final
 
 import httpx2
 
-from app.config.config import Config, ConfigError, parse, with_secrets
+from app.config.config import Config, ConfigError, parse
 from deploy.engine.spec import url_fault
 from deploy.engine.weights import is_projector
 
@@ -24,8 +25,7 @@ def config_for(models: Sequence[str], name: str | None, port: int, context: int 
 
     `name` is the public name of a single model; `context` its context in tokens. Raises ConfigError.
     """
-    here = Path.cwd()
-    return with_secrets(parse(_tables(models, name, port, context), here), here)
+    return parse(_tables(models, name, port, context), Path.cwd(), os.environ)
 
 
 def config_for_running(urls: Mapping[str, str]) -> Config:
