@@ -42,7 +42,6 @@ from gates.contracts.markers import START
 from gates.reply.events import Finish
 from gates.reply.events import Text as TextEvent
 
-_SOURCES: Mapping[str, Medium] = {"image_url": "image", "input_audio": "audio"}
 _IMAGE = re.compile(r"data:image/[a-z0-9.+-]{1,40};base64,")
 
 
@@ -149,13 +148,6 @@ class Message(Part):
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_call_id: str | None = None
 
-    @property
-    def media(self) -> list[ImagePart | AudioPart]:
-        """Its images and sounds."""
-        if type(self.content) is not list:
-            return []
-        return [part for part in self.content if not isinstance(part, TextPart)]
-
 
 class TemplateOptions(Part):
     """The switch of thinking, as templates name it."""
@@ -206,31 +198,32 @@ class ChatRequest(Part):
     """The requirements for tool calls."""
     media: ClassVar[Set[Medium]]
     """Its content other than text."""
+    media_bytes: ClassVar[tuple[int, int]]
+    """The number of its images and sounds, and their bytes as received."""
 
     def model_post_init(self, context: Any, /) -> None:
         """Raises BadField for a `tool_choice` or a medium that cannot be served."""
-        media: set[Medium] = set()
+        shown: list[tuple[Medium, str]] = []
         for message in self.messages:
-            shown = {_SOURCES[part.type] for part in message.media}
-            if shown and message.role not in ("user", "tool"):
-                why = f"images and sounds come from users and tools, not from {message.role}"
-                raise BadField(why, UNSUPPORTED)
-            media |= shown
-        self.__dict__.update(choice=_choice(self), media=media)
+            for part in message.content if type(message.content) is list else ():
+                if isinstance(part, TextPart):
+                    continue
+                if message.role not in ("user", "tool"):
+                    why = f"images and sounds come from users and tools, not from {message.role}"
+                    raise BadField(why, UNSUPPORTED)
+                shown.append(
+                    ("audio", part.input_audio.data)
+                    if isinstance(part, AudioPart)
+                    else ("image", part.image_url.url)
+                )
+        size = sum(len(data) for _, data in shown)
+        media = {medium for medium, _ in shown}
+        self.__dict__.update(choice=_choice(self), media=media, media_bytes=(len(shown), size))
 
     @property
     def include_usage(self) -> bool:
         """Whether the caller asked for the usage chunk."""
         return self.stream_options is not None and self.stream_options.include_usage
-
-    @property
-    def media_bytes(self) -> tuple[int, int]:
-        """The number of its images and sounds, and their bytes as received."""
-        shown = [part for message in self.messages for part in message.media]
-        datas = [
-            part.image_url.url if isinstance(part, ImagePart) else part.input_audio.data for part in shown
-        ]
-        return len(datas), sum(map(len, datas))
 
     @property
     def uses_tools(self) -> bool:

@@ -1,6 +1,6 @@
 """Reads a caller's JSON into pydantic models, strictly and in the same way for every API. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
@@ -45,21 +45,11 @@ def _json_object(text: str, info: ValidationInfo) -> str:
     raise PydanticCustomError("json_object", "must be a JSON object as text: {why}", {"why": why})
 
 
-def _bounded(check: Callable[[Any, Budget], None]) -> AfterValidator:
-    """Raises what `check` says of a schema, which is charged to the `Budget` in the validation context."""
-
-    def checked(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        check(schema, info.context or Budget())
-        return schema
-
-    return AfterValidator(checked)
-
-
 JSONObjectText = Annotated[str, AfterValidator(_json_object)]
 """A JSON object, as text."""
-ArgumentSchema = Annotated[dict[str, Any], _bounded(check_schema)]
+ArgumentSchema = Annotated[dict[str, Any], AfterValidator(check_schema)]
 """The JSON Schema of a tool's arguments."""
-ResponseFormat = Annotated[dict[str, Any], _bounded(check_format)]
+ResponseFormat = Annotated[dict[str, Any], AfterValidator(check_format)]
 """The format of an answer, with its JSON Schema if it has one."""
 
 

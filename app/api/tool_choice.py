@@ -105,20 +105,21 @@ def call_schema(functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     A reference points into its own tool's schema, which is therefore put whole under `$defs`.
     """
-    calls, definitions = [], {}
-    for number, function in enumerate(functions):
-        arguments = function.get("parameters") or {"type": "object", "properties": {}}
-        place = f"#/$defs/t{number}"
-        definitions[f"t{number}"] = _moved(arguments, place)
-        calls.append(
-            {
-                "type": "object",
-                "properties": {"name": {"const": function["name"]}, "arguments": {"$ref": place}},
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            }
-        )
-    return {**(calls[0] if len(calls) == 1 else {"anyOf": calls}), "$defs": definitions}
+    nothing = {"type": "object", "properties": {}}
+    places = {f"t{number}": function for number, function in enumerate(functions)}
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": function["name"]}, "arguments": {"$ref": f"#/$defs/{name}"}},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for name, function in places.items()
+    ]
+    schemas = {
+        name: _moved(one.get("parameters") or nothing, f"#/$defs/{name}") for name, one in places.items()
+    }
+    return {**(calls[0] if len(calls) == 1 else {"anyOf": calls}), "$defs": schemas}
 
 
 def _moved(value: Any, place: str) -> Any:
@@ -164,9 +165,12 @@ class ToolChoiceEnforcer:
     def _keep(self, event: Event) -> list[Event]:
         is_needed = self._policy.mode == "required" and not self._calls
         if type(event) is CallStart:
-            return self._call(event)
-        if type(event) is CallArguments:
-            return [] if self._is_surplus else [event]
+            if not self._policy.shows(event.name):
+                return self._break("the model called a tool that tool_choice does not allow")
+            self._calls += 1
+        if type(event) is CallStart or type(event) is CallArguments:
+            before, self._waiting = self._waiting, []
+            return [] if self._policy.single and self._calls > 1 else [*before, event]
         if type(event) is Finish and is_needed and (event.reason not in _CUT or self._waiting):
             return self._break(_NO_CALL)
         if type(event) is Text and is_needed:
@@ -179,20 +183,6 @@ class ToolChoiceEnforcer:
             if event.code == FILTERED and self._policy.mode == "required":
                 return self._break("the model called no tool that tool_choice allows")
         return [event]
-
-    @property
-    def _is_surplus(self) -> bool:
-        """Whether the current call is one too many."""
-        return self._policy.single and self._calls > 1
-
-    def _call(self, event: CallStart) -> list[Event]:
-        if not self._policy.shows(event.name):
-            return self._break("the model called a tool that tool_choice does not allow")
-        self._calls += 1
-        if self._is_surplus:
-            return []
-        before, self._waiting = self._waiting, []
-        return [*before, event]
 
 
 class _Call(msgspec.Struct):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from app.api.strict_json import MAX_NODES, Budget
@@ -43,16 +44,21 @@ _UNIONS = ("anyOf", "oneOf")
 _NO_PARTS = ("$ref", "type", "enum", "required", "$defs", "definitions")
 
 
-def check_schema(schema: Any, budget: Budget) -> None:
-    """Raises PydanticCustomError: the value is not a schema, or the schemas of the request are more than an engine is given."""
-    _Walk(schema, budget).visit(schema)
+def check_schema(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """The schema, which is charged to the `Budget` in the validation's context.
+
+    Raises PydanticCustomError: it is not a schema, or the schemas of the request are more than an engine is given.
+    """
+    _Walk(schema, info.context or Budget()).visit(schema)
+    return schema
 
 
-def check_format(form: dict[str, Any], budget: Budget) -> None:
+def check_format(form: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     """Check the schema in `response_format` (chat) or `text.format` (Responses), if it has one, as `check_schema` does."""
     for holder in (form, form.get("json_schema")):
         if isinstance(holder, dict) and holder.get("schema") is not None:
-            check_schema(holder["schema"], budget)
+            check_schema(holder["schema"], info)
+    return form
 
 
 def _fault(why: str, code: str = TOO_LARGE) -> PydanticCustomError:
