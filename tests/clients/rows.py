@@ -149,17 +149,8 @@ def _openai(url: str) -> Any:
     return AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
-async def _chat(url: str, messages: list[Any] = HELLO, **more: Any) -> Any:
-    return await _openai(url).chat.completions.create(model=MODEL, messages=messages, **STEADY, **more)
-
-
 def _asked(question: Any) -> list[Any]:
     return [{"role": "user", "content": question}]
-
-
-@row("openai", "chat")
-async def _(url: str) -> Any:
-    return words((await _chat(url)).choices[0].message.content)
 
 
 @asks("openai", "chat, streamed", "chat, a named tool, streamed")
@@ -181,85 +172,11 @@ async def _(url: str) -> Any:
     return mood(done.choices[0].message.parsed)
 
 
-@row("openai", "responses")
-async def _(url: str) -> Any:
-    done = await _openai(url).responses.create(model=MODEL, input="Hello!", temperature=0)
-    return words(done.output_text)
-
-
-@row("openai", "responses, streamed")
-async def _(url: str) -> Any:
-    async with _openai(url).responses.stream(model=MODEL, input="Hello!", temperature=0) as stream:
-        async for _event in stream:
-            pass
-        return words((await stream.get_final_response()).output_text)
-
-
-@row("openai", "responses, a named tool")
-async def _(url: str) -> Any:
-    tools: Any = [{"type": "function", **MEMORY}]
-    choice: Any = {"type": "function", "name": "search_memory"}
-    more = {"tools": tools, "tool_choice": choice, "temperature": 0}
-    done = await _openai(url).responses.create(model=MODEL, input="Hello!", **more)
-    (made,) = [item for item in done.output if item.type == "function_call"]
-    return called(made.name, made.arguments)
-
-
 @row("openai", "responses, structured output")
 async def _(url: str) -> Any:
     asked = {"input": "I am so happy today!", "temperature": 0}
     done = await _openai(url).responses.parse(model=MODEL, text_format=Mood, **asked)
     return mood(done.output_parsed)
-
-
-@row("openai", "completions")
-async def _(url: str) -> Any:
-    done = await _openai(url).completions.create(model=MODEL, prompt="Hello", max_tokens=32, temperature=0)
-    return words(done.choices[0].text)
-
-
-@row("openai", "models")
-async def _(url: str) -> Any:
-    return words((await _openai(url).models.list()).data[0].id)
-
-
-@row("openai", "several choices (n)")
-async def _(url: str) -> Any:
-    one, two = (await _chat(url, n=2)).choices
-    return words(one.message.content) + words(two.message.content)
-
-
-@row("openai", "completions of several prompts")
-async def _(url: str) -> Any:
-    prompts = ["Hello", "Good morning"]
-    one, two = (await _openai(url).completions.create(model=MODEL, prompt=prompts, **STEADY)).choices
-    return words(one.text) + words(two.text)
-
-
-@row("openai", "logprobs")
-async def _(url: str) -> Any:
-    told = (await _chat(url, logprobs=True)).choices[0].logprobs
-    assert told is not None and told.content is not None
-    return words("".join(token.token for token in told.content))
-
-
-IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-SPEECH = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "mp3"}}
-REFUSED: dict[str, dict[str, Any]] = {
-    "an image": {"messages": _asked([IMAGE])},
-    "speech as an answer (modalities)": SPEECH,
-    "a tool that is not declared": {"tools": TOOLS, "tool_choice": NAMED | {"function": {"name": "dance"}}},
-}
-for what, asked in REFUSED.items():
-
-    @row("openai", what)
-    async def _(url: str, asked: dict[str, Any] = asked) -> Any:
-        await _chat(url, **asked)
-
-
-@row("openai", "responses that are stored")
-async def _(url: str) -> Any:
-    await _openai(url).responses.create(model=MODEL, input="Hello!", store=True)
 
 
 # anthropic
@@ -274,12 +191,6 @@ def _anthropic(url: str) -> Any:
     return AsyncAnthropic(base_url=url, api_key="none", max_retries=0)
 
 
-@row("anthropic", "messages")
-async def _(url: str) -> Any:
-    done = await _anthropic(url).messages.create(messages=HELLO, **BRIEF)
-    return words(done.content[0].text)
-
-
 @asks("anthropic", "messages, streamed", "messages, any tool, streamed")
 async def _(url: str, question: str, choice: str) -> Any:
     more: dict[str, Any] = {} if choice == "none" else {"tools": CLAUDES}
@@ -291,24 +202,10 @@ async def _(url: str, question: str, choice: str) -> Any:
     return said, [(block.name, block.input) for block in done if block.type == "tool_use"]
 
 
-@row("anthropic", "messages, a named tool")
-async def _(url: str) -> Any:
-    choice: Any = {"type": "tool", "name": "search_memory"}
-    done = await _anthropic(url).messages.create(messages=HELLO, **BRIEF, tools=CLAUDES, tool_choice=choice)
-    (made,) = [block for block in done.content if block.type == "tool_use"]
-    return called(made.name, made.input)
-
-
 @row("anthropic", "messages, structured output")
 async def _(url: str) -> Any:
     done = await _anthropic(url).messages.parse(messages=HAPPY, **BRIEF, output_format=Feeling)
     return mood(done.parsed_output)
-
-
-@row("anthropic", "servers of tools (mcp_servers)")
-async def _(url: str) -> Any:
-    servers: Any = [{"type": "url", "url": "https://example.org", "name": "x"}]
-    await _anthropic(url).beta.messages.create(messages=HELLO, mcp_servers=servers, **BRIEF)
 
 
 # instructor
@@ -349,11 +246,6 @@ async def _(url: str, question: str, choice: str) -> Any:
     model = _langchain(url) if choice == "none" else _langchain(url).bind_tools(TOOLS, **more)
     done = await model.ainvoke(question)
     return done.content, [(call["name"], call["args"]) for call in done.tool_calls]
-
-
-@row("langchain-openai", "astream")
-async def _(url: str) -> Any:
-    return words("".join([chunk.content async for chunk in _langchain(url).astream("Hello!")]))
 
 
 for method in ("function_calling", "json_schema"):
@@ -454,12 +346,6 @@ async def _litellm(url: str, messages: list[Any], anthropic: bool = False, **mor
 @asks("litellm", "openai/", "openai/, a named tool")
 async def _(url: str, question: str, choice: str) -> Any:
     return heard(await _litellm(url, _asked(question), **chosen(choice)))
-
-
-@row("litellm", "openai/, streamed")
-async def _(url: str) -> Any:
-    stream = await _litellm(url, HELLO, stream=True)
-    return words("".join([chunk.choices[0].delta.content or "" async for chunk in stream]))
 
 
 @row("litellm", "anthropic/, a named tool")

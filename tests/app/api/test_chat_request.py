@@ -104,37 +104,6 @@ async def test_what_clients_send_for_nothing_is_taken(home: GatewayFixture, aske
     assert (answer.status, answer.text) == (200, "Hello there.")
 
 
-async def raw(home: GatewayFixture, *parts: bytes) -> bytes:
-    """Bytes to the public listener, and the head and body of what it says."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(home.url.rpartition(":")[2]))
-    for part in parts:
-        writer.write(part)
-        await writer.drain()
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
-    answer = head + await reader.readexactly(int(length.partition(b":")[2]))
-    writer.close()
-    return answer
-
-
-POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-
-
-async def test_a_body_that_promises_too_much_is_refused_before_it_comes(home: GatewayFixture) -> None:
-    """The caller need not send a gigabyte to hear no."""
-    answer = await raw(home, POST + b"content-length: 1000000000\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 413 ")
-    assert b'"body_too_large"' in answer
-
-
-async def test_a_body_in_pieces_is_counted_while_it_comes(home: GatewayFixture) -> None:
-    """Chunked, without a promise: the limit holds all the same."""
-    piece = b"400\r\n" + b" " * 0x400 + b"\r\n"
-    answer = await raw(home, POST + b"transfer-encoding: chunked\r\n\r\n", *[piece] * 5)
-    assert answer.startswith(b"HTTP/1.1 413 ")
-    assert b'"body_too_large"' in answer
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [

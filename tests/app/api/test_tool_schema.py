@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_core import PydanticCustomError
 
-from app.api.strict_json import MAX_NODES, MAX_PATTERN_WORK, Budget
+from app.api.strict_json import MAX_NODES, MAX_PATTERN_WORK
 from app.api.surface import Surface
-from app.api.tool_schema import MAX_OPTIONAL, MAX_WAYS, check_schema, pattern_cost
+from app.api.tool_schema import MAX_OPTIONAL, MAX_WAYS, pattern_cost
 from tests.app.api.test_strict_json import CHAT, MESSAGES, RESPONSES, refusal
 from tests.fuzz.steps import Steps
 
@@ -207,8 +206,6 @@ def test_any_other_schema_is_served(schema: Any) -> None:
 
 
 def test_the_schemas_of_one_request_share_a_budget() -> None:
-    budget = Budget()
-    schema: Any = {"allOf": [{}] * (MAX_NODES // 2)}
-    check_schema(schema, budget)
-    with pytest.raises(PydanticCustomError):
-        check_schema(schema, budget)
+    half = {"type": "function", "function": {"name": "f", "parameters": {"allOf": [{}] * (MAX_NODES // 2)}}}
+    asked = {"model": "annie", "messages": [{"role": "user", "content": "Hi"}], "tools": [half, half]}
+    assert refusal(CHAT, asked) == ("schema_too_large", "tools.1.function.parameters")
