@@ -309,7 +309,9 @@ class Config(ConfigSection):
     def engine(self, name: str) -> EngineSpec:
         """The engine of this name. Raises ConfigError."""
         if (found := self.engines.get(name)) is None:
-            raise ConfigError(f"there is no engine {name!r}; there is: {', '.join(sorted(self.engines))}")
+            raise ConfigError(
+                f"there is no engine {name!r}; configured are {', '.join(sorted(self.engines))}"
+            )
         return found
 
     @property
