@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from gates.contracts.verdict import ControlResult, Flip, GateResult, Interval, Verdict
-from gates.judge.context import CaseState, JudgingContext, OutcomeCounts, SettledVerdict, if_asked, settle
+from gates.judge.context import CaseState, JudgingContext, OutcomeCounts, SettledVerdict, settle
 from gates.judge.formatting import interval_method, percent, plural, points
 from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
-from gates.stats.compare import ComparePlan, fails, tango_lower, tango_upper
+from gates.stats.plans import ComparePlan, fails, tango_lower, tango_upper
 from gates.stats.sequential import Unit
 
 
@@ -67,7 +67,7 @@ def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: Com
     if bound and bound.low is not None and bound.high is not None:
         over = bound.low > rule.margin
         worse = f"more than {points(bound.low, 'down')} points worse" if over else _at_most_worse(bound.high)
-        sure = f"{percent(context.policy.confidence)} confidence: {worse}"
+        sure = context.surely(worse)
     said = "not compared with the baseline" if loss is None else _change_text(loss)
     pairs = f"{seen.lost} lost, {seen.won} won of {plural(seen.known, 'prompt')}"
     sentence = settled.sentence(
@@ -105,16 +105,22 @@ def _compare_by_stages(context: JudgingContext, name: str, rule: CompareRule) ->
     )
     short = max(0, rule.n - first.count.n)
     first += PairCounts(OutcomeCounts(missing=short), 0, 0, short, short, ())
-    more = second.count.n if rule.n_max > rule.n else 0
-    plan = ComparePlan(first.count.n, rule.margin, more, context.policy.level(rule.n, rule.n_max))
+    level, late = context.policy.level(rule.n, rule.n_max), second.count
+    late = late if rule.n_max > rule.n else OutcomeCounts()
+    plan = ComparePlan(first.count.n, rule.margin, late.n, level)
     best = (first.lost, first.won + first.could_win), (second.lost, second.won + second.could_win)
     worst = (first.lost + first.could_lose, first.won), (second.lost + second.could_lose, second.won)
-    late = if_asked(second.count) if more else None
-    settled = settle(plan.judge, best, worst, first.count, late, context.policy.run.max_lost)
-    seen = first + second if late and not settled.early else first
+    settled, asked = settle(plan.judge, best, worst, first.count, late, context.policy.run.max_lost)
+    seen, bound = first + second if asked and not settled.early else first, None
+    if n := seen.count.n - seen.count.missing:
+        # Unknown pairs count as losses in the upper bound and as wins in the lower.
+        could_lose, could_win = (min(could, seen.count.lost) for could in (seen.could_lose, seen.could_win))
+        high = tango_upper(seen.lost + could_lose, seen.won, n, level)
+        low = tango_lower(seen.lost, seen.won + could_win, n, level)
+        confidence = context.policy.confidence
+        bound = Interval(low, high, confidence, interval_method("Tango", level, confidence))
     loss = (seen.lost - seen.won) / seen.known if seen.known else None
-    until = plural(more, "more prompt")
-    return settled, seen, loss, _interval(context, rule, seen), until
+    return settled, seen, loss, bound, plural(late.n, "more prompt")
 
 
 def _require_usable_baseline(context: JudgingContext, name: str, settled: SettledVerdict) -> SettledVerdict:
@@ -131,18 +137,6 @@ def _require_usable_baseline(context: JudgingContext, name: str, settled: Settle
         return settled
     # Before the A/A run, an undecided comparison can already request its extension.
     return SettledVerdict(Verdict.INCONCLUSIVE, settled.extend and not context.measurements.again, trouble)
-
-
-def _interval(context: JudgingContext, rule: CompareRule, seen: PairCounts) -> Interval | None:
-    """Both one-sided bounds. Unknown pairs count as losses in the upper bound and as wins in the lower."""
-    confidence, level = context.policy.confidence, context.policy.level(rule.n, rule.n_max)
-    n = seen.count.n - seen.count.missing
-    if not n:
-        return None
-    could_lose, could_win = (min(could, seen.count.lost) for could in (seen.could_lose, seen.could_win))
-    high = tango_upper(seen.lost + could_lose, seen.won, n, level)
-    low = tango_lower(seen.lost, seen.won + could_win, n, level)
-    return Interval(low, high, confidence, interval_method("Tango", level, confidence))
 
 
 def _change_text(worse: float) -> str:

@@ -4,9 +4,11 @@ Each rule is applied as if every lost answer had been good, and as if every one 
 inconclusive. Missing answers can confirm a failure and never a pass.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
+from operator import add
 from typing import Literal
 
 from gates.artefact.manifest import UNCHECKED, Lineage
@@ -20,7 +22,7 @@ CaseState = Outcome | Literal["missing"]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCounts:
-    """The number of cases by outcome."""
+    """The number of cases by outcome: `n` that there should be, of which `open` have an unknown outcome."""
 
     ok: int = 0
     bad: int = 0
@@ -28,29 +30,22 @@ class OutcomeCounts:
     missing: int = 0
 
     @property
-    def n(self) -> int:
-        """The number of cases that there should be."""
-        return self.ok + self.bad + self.lost + self.missing
-
-    @property
     def open(self) -> int:
-        """The number of cases with an unknown outcome."""
         return self.lost + self.missing
 
+    @property
+    def n(self) -> int:
+        return self.ok + self.bad + self.open
+
     def __add__(self, other: "OutcomeCounts") -> "OutcomeCounts":
-        return OutcomeCounts(
-            self.ok + other.ok, self.bad + other.bad, self.lost + other.lost, self.missing + other.missing
-        )
+        return OutcomeCounts(*map(add, astuple(self), astuple(other)))
 
 
-def count_outcomes(found: Iterable[CaseState]) -> OutcomeCounts:
-    listed = list(found)
-    return OutcomeCounts(*(listed.count(state) for state in ("ok", "bad", "lost", "missing")))
-
-
-def if_asked(second: OutcomeCounts) -> OutcomeCounts | None:
-    """The second stage; None if none of its cases was asked."""
-    return second if second.n > second.missing else None
+def count_outcomes(found: Iterable[CaseState], least: int = 0) -> OutcomeCounts:
+    """The outcomes of these cases; of fewer than `least` the others are missing."""
+    seen = Counter(found)
+    missing = seen["missing"] + max(0, least - seen.total())
+    return OutcomeCounts(seen["ok"], seen["bad"], seen["lost"], missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +84,33 @@ def settle(
     best: Stages,
     worst: Stages,
     first: OutcomeCounts,
-    second: OutcomeCounts | None,
+    second: OutcomeCounts,
     max_lost: float,
-) -> SettledVerdict:
-    """The verdict that holds whatever the unknown answers would have been: `judge` takes them as good in `best` and as bad in `worst`.
-    `second` is None if it was not asked.
+) -> tuple[SettledVerdict, bool]:
+    """The verdict that holds whatever the unknown answers would have been, and whether the second stage was asked. `judge` takes the
+    unknown answers as good in `best` and as bad in `worst`.
     """
-    soon = judge(*worst[0])
-    early = soon is Verdict.PASS or judge(*best[0]) is Verdict.FAIL
-    most, least = (judge(*one, *two) if second else judge(*one) for one, two in (best, worst))
-    seen, extend = first + second if second else first, False
+    asked = second.n > second.missing
+    soon = judge(worst[0])
+    early = soon is Verdict.PASS or judge(best[0]) is Verdict.FAIL
+    most, least = (judge(*(stages if asked else stages[:1])) for stages in (best, worst))
     if most is Verdict.FAIL:
-        return SettledVerdict(Verdict.FAIL, early=early)
+        return SettledVerdict(Verdict.FAIL, early=early), asked
+    seen, extend, late = first + second if asked else first, False, asked and second.missing
     if first.missing:
         why = f"{first.missing} of {first.n} have no result"
     elif seen.lost > max_lost * seen.n:
         share = percent(seen.lost / seen.n)
         why = f"{seen.lost} of {seen.n} answers were lost ({share}); limit: {percent(max_lost)}"
-    elif least is Verdict.PASS and (soon is Verdict.PASS or not (second and second.missing)):
-        return SettledVerdict(Verdict.PASS, early=early)
-    elif second and second.missing:
+    elif least is Verdict.PASS and (soon is Verdict.PASS or not late):
+        return SettledVerdict(Verdict.PASS, early=early), asked
+    elif late:
         why = f"{second.missing} of the {second.n} of the extension have no result"
     elif extend := least is Verdict.INCONCLUSIVE:
         why = ""
     else:
         why = f"{seen.lost} of {seen.n} answers were lost, and they could decide"
-    return SettledVerdict(Verdict.INCONCLUSIVE, extend, why, early=early)
+    return SettledVerdict(Verdict.INCONCLUSIVE, extend, why, early=early), asked
 
 
 ArmName = Literal["candidate", "baseline"]
@@ -175,3 +171,7 @@ class JudgingContext:
         """The conversation of every case, in a sequential run."""
         cases = self.measurements.suite.cases if self.measurements.sequential else ()
         return conversations({case.id: case.messages for case in cases})
+
+    def surely(self, words: str) -> str:
+        """A bound in words, with the policy's confidence."""
+        return f"{percent(self.policy.confidence)} confidence: {words}"

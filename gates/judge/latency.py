@@ -42,9 +42,8 @@ def _absolute(
     plan = QuantilePlan(n, more, rule.quantile, level)
     one, two = _counts(first, limit, n), _counts(second, limit, more)
     best, worst = ((one.ok + one.missing,), (two.ok + two.missing,)), ((one.ok,), (two.ok,))
-    settled = settle(
-        plan.judge, best, worst, one, two if second and more else None, context.policy.run.max_lost
-    )
+    two = two if second and more else OutcomeCounts()
+    settled, _ = settle(plan.judge, best, worst, one, two, context.policy.run.max_lost)
     if one.missing and settled.why and (uncounted := context.measurements.uncounted):
         settled = replace(settled, why=f"{settled.why}; {uncounted}")
     seen = first if settled.early else sorted(first + second)
@@ -93,7 +92,7 @@ def _sentence(
         sure = f"at least {format_number(shown, 1, 'down')} {measure.unit}"
     else:
         sure = f"at most {format_number(shown, 1, 'up')} {measure.unit}"
-    sure = f"{percent(context.policy.confidence)} confidence: {sure}"
+    sure = context.surely(sure)
     limit, until = f"limit: {measure.within(rule.limit)}", f"{plural(more, 'more request')} are made"
     return settled.sentence(f"{which} {measure.name}: {text}", "", sure, limit, rule.tier, until=until)
 
@@ -133,7 +132,7 @@ def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateRe
                 if high is not None and high <= 0.0
                 else f"at most {percent(inf if high is None else high, 'up')} slower"
             )
-        sure = f"{percent(confidence)} confidence: {sure}"
+        sure = context.surely(sure)
     if not context.measurements.lineage:
         why = f"the baseline is another model, or not shown to be the same: {context.measurements.lineage.reason}"
     elif len(found) < rule.pairs or blocks < rule.blocks:

@@ -7,8 +7,7 @@ from itertools import count
 from gates.contracts.case import Suite
 from gates.contracts.errors import PolicyError
 from gates.policy.policy import GateRules, Policy
-from gates.stats.compare import passes
-from gates.stats.plans import QuantilePlan, RatePlan
+from gates.stats.plans import QuantilePlan, RatePlan, passes
 
 
 def check_policy(policy: Policy, suite: Suite) -> None:

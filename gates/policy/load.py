@@ -17,7 +17,7 @@ from gates.policy.policy import (
     TemperatureRepeats,
     ZeroRule,
 )
-from gates.stats.compare import pass_chance, passes
+from gates.stats.plans import pass_chance, passes
 
 DERIVED: Final = "derived"
 """The name by which a configuration or `--policy` asks for it."""

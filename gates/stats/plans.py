@@ -1,16 +1,24 @@
-"""Plans that are fixed before the run: rule A (no failure), rule B (a share), rule D (a quantile). Pure.
+"""Plans that are fixed before the run: rule A (no failure), rule B (a share), rule C (a loss against a baseline), rule D (a quantile). Pure.
 
 A plan has one look, or one extension after an undecided look, after which undecided fails. Sources: Jennison & Turnbull 1983,
 Technometrics 25:49-58 (bounds ordered by stage); Bowyer, Aitchison & Ivanova (2025), arXiv 2503.01747 (why not the normal
 approximation); Conover, Practical Nonparametric Statistics (1999), 3.2 and Hahn & Meeker, Statistical Intervals (1991), 5.2 (order
 statistics).
+
+Rule C's loss is (b - c) / n, by Tango's score bounds. "McNemar finds no difference" must not count as a pass: with b = 4 and c = 0 it finds
+none at any n. Tango's interval has a width even if nothing differs: b = c = 0 gives an upper bound of z² / (n + z²). The power depends on
+the loss and on the *churn*, the share of prompts that flip in the candidate's favour by chance. Tango (1998), Statistics in Medicine
+17:891-908. Liu, Hsueh, Hsieh & Chen (2002), Statistics in Medicine 21:231-245.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf, sqrt
+from operator import add
 
 from gates.contracts.verdict import Verdict
-from gates.stats.binomial import cdf, clopper_pearson_upper, root, wilson_lower, wilson_upper
+from gates.stats.binomial import cdf, clopper_pearson_upper, pmf, root, wilson_lower, wilson_upper, z_of
 
 
 class TwoLooks:
@@ -20,39 +28,75 @@ class TwoLooks:
     n: int
     more: int
 
-    def passes(self, good: int, n: int) -> bool:
-        """Whether so many good ones pass a look at n."""
+    def passes(self, n: int, *counts: int) -> bool:
+        """Whether these counts pass a look at n."""
         raise NotImplementedError
 
-    def fails(self, good: int, n: int) -> bool:
-        """Whether so few good ones fail a look at n."""
+    def fails(self, n: int, *counts: int) -> bool:
+        """Whether these counts fail a look at n."""
         raise NotImplementedError
 
-    def judge(self, good: int, more_good: int | None = None) -> Verdict:
-        """The verdict on `good` of n, and of the extension; INCONCLUSIVE requests it. A result that is undecided after it is a fail."""
-        if self.passes(good, self.n):
+    def judge(self, one: Sequence[int], two: Sequence[int] | None = None) -> Verdict:
+        """The verdict on the counts of n, and of the extension; INCONCLUSIVE requests it. A result that is undecided after it is a fail."""
+        if self.passes(self.n, *one):
             return Verdict.PASS
-        if not self.more or self.fails(good, self.n):
+        if not self.more or self.fails(self.n, *one):
             return Verdict.FAIL
-        if more_good is None:
+        if two is None:
             return Verdict.INCONCLUSIVE
-        return Verdict.PASS if self.passes(good + more_good, self.n + self.more) else Verdict.FAIL
+        return Verdict.PASS if self.passes(self.n + self.more, *map(add, one, two)) else Verdict.FAIL
 
 
 @dataclass(frozen=True, slots=True)
 class RatePlan(TwoLooks):
-    """`n` prompts, or `n + more` after an undecided first look, with a required share of `least`."""
+    """`n` prompts, or `n + more` after an undecided first look, with a required share of `least`. Good ones are counted."""
 
     n: int
     least: float
     more: int = 0
     confidence: float = 0.95
 
-    def passes(self, good: int, n: int) -> bool:
-        return wilson_lower(good, n, self.confidence) >= self.least
+    def passes(self, n: int, *counts: int) -> bool:
+        return wilson_lower(counts[0], n, self.confidence) >= self.least
 
-    def fails(self, good: int, n: int) -> bool:
-        return wilson_upper(good, n, self.confidence) < self.least
+    def fails(self, n: int, *counts: int) -> bool:
+        return wilson_upper(counts[0], n, self.confidence) < self.least
+
+
+@dataclass(frozen=True, slots=True)
+class ComparePlan(TwoLooks):
+    """`n` pairs, or `n + more` after an undecided first look, against a margin of loss. Losses and wins are counted."""
+
+    n: int
+    margin: float
+    more: int = 0
+    confidence: float = 0.95
+
+    def passes(self, n: int, *counts: int) -> bool:
+        b, c = counts
+        return passes(b, c, n, self.margin, self.confidence)
+
+    def fails(self, n: int, *counts: int) -> bool:
+        b, c = counts
+        return fails(b, c, n, self.margin, self.confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantilePlan(TwoLooks):
+    """`n` values, or `n + more` after an undecided first look; the q-quantile must be within a limit. Values within are counted."""
+
+    n: int
+    more: int = 0
+    q: float = 0.5
+    confidence: float = 0.95
+
+    def passes(self, n: int, *counts: int) -> bool:
+        up = upper_rank(n, self.q, self.confidence)  # the upper bound is within if so many values are
+        return up is not None and counts[0] >= up
+
+    def fails(self, n: int, *counts: int) -> bool:
+        down = lower_rank(n, self.q, self.confidence)  # the lower bound is beyond if fewer values are within
+        return down is not None and counts[0] < down
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +107,12 @@ class ZeroPlan:
     second: int = 0
     named: int = 0
 
-    def judge(self, bad: int, named_bad: int, more_bad: int | None = None) -> Verdict:
-        """The verdict on `bad` failures in stage 1, `named_bad` of them named, and `more_bad` in stage 2 (None: not asked)."""
-        in_all = bad + (more_bad or 0)
-        if named_bad or in_all > (1 if self.second else 0):
+    def judge(self, one: Sequence[int], two: Sequence[int] | None = None) -> Verdict:
+        """The verdict on the failures in stage 1, and how many of them are named, and on those in stage 2 (None: not asked)."""
+        bad, named_bad = one
+        if named_bad or bad + sum(two or ()) > (1 if self.second else 0):
             return Verdict.FAIL
-        if bad and more_bad is None:
+        if bad and two is None:
             return Verdict.INCONCLUSIVE
         return Verdict.PASS
 
@@ -100,23 +144,61 @@ def lower_rank(n: int, q: float = 0.5, confidence: float = 0.95) -> int | None:
     return next((s for s in range(n, 0, -1) if cdf(s - 1, n, q) <= 1.0 - confidence), None)
 
 
-@dataclass(frozen=True, slots=True)
-class QuantilePlan(TwoLooks):
-    """`n` values, or `n + more` after an undecided first look; the q-quantile must be within a limit (negate for a lower one)."""
+# ----------------------------------------------------------------------------------------- rule C
 
-    n: int
-    more: int = 0
-    q: float = 0.5
-    confidence: float = 0.95
 
-    def passes(self, good: int, n: int) -> bool:
-        up = upper_rank(
-            n, self.q, self.confidence
-        )  # the upper bound is within the limit if so many values are
-        return up is not None and good >= up
+def score(b: int, c: int, n: int, loss: float) -> float:
+    """Tango's score statistic for the hypothesis that the true loss is `loss` (his eq. 2.9); negative if less was observed."""
+    seen = b - c - n * loss
+    linear = (2 * n - b + c) * loss - b - c
+    free = c * loss * (1.0 - loss)
+    q = (sqrt(linear * linear + 8.0 * n * free) - linear) / (4.0 * n)
+    variance = n * (2.0 * q + loss * (1.0 - loss))
+    if variance <= 0.0:
+        return 0.0 if seen == 0.0 else inf if seen > 0.0 else -inf
+    return seen / sqrt(variance)
 
-    def fails(self, good: int, n: int) -> bool:
-        down = lower_rank(
-            n, self.q, self.confidence
-        )  # the lower bound is beyond the limit if fewer values are within
-        return down is not None and good < down
+
+def tango_upper(b: int, c: int, n: int, confidence: float = 0.95) -> float:
+    """The one-sided score upper bound of the loss, in [-1, 1]."""
+    if b == n:
+        return 1.0
+    z = z_of(confidence)
+    return root(lambda loss: score(b, c, n, loss) + z, (b - c) / n, 1.0)
+
+
+def tango_lower(b: int, c: int, n: int, confidence: float = 0.95) -> float:
+    """The one-sided score lower bound of the loss."""
+    return -tango_upper(c, b, n, confidence)
+
+
+_NEVER = 1e-12  # probabilities below this are left out of sums
+
+
+def passes(b: int, c: int, n: int, margin: float, confidence: float = 0.95) -> bool:
+    """Whether Tango's upper bound is within the margin, by the score at the margin itself."""
+    return score(b, c, n, margin) <= -z_of(confidence)
+
+
+def fails(b: int, c: int, n: int, margin: float, confidence: float = 0.95) -> bool:
+    """Whether Tango's lower bound is beyond the margin."""
+    return score(b, c, n, margin) > z_of(confidence)
+
+
+@lru_cache(maxsize=1 << 14)
+def largest_b(c: int, n: int, margin: float, confidence: float = 0.95) -> int:
+    """The largest number of losses that passes together with c wins; -1 if none does."""
+    b = largest_b(c - 1, n, margin, confidence) if c else -1
+    while b + 1 + c <= n and passes(b + 1, c, n, margin, confidence):
+        b += 1
+    return min(b, n - c)
+
+
+@lru_cache(maxsize=1 << 10)
+def pass_chance(n: int, margin: float, loss: float, churn: float, confidence: float = 0.95) -> float:
+    """The exact probability that n pairs pass of a candidate that loses a prompt with `loss + churn` and wins one with `churn`."""
+    total = 0.0
+    for c in range(n + 1):
+        if (chance := pmf(c, n, churn)) > _NEVER:
+            total += chance * cdf(largest_b(c, n, margin, confidence), n - c, (loss + churn) / (1.0 - churn))
+    return total

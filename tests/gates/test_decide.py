@@ -131,12 +131,6 @@ def test_what_was_measured_gives_this_verdict(
 # --------------------------------------------------------------------------------- controls and A/A
 
 
-def test_a_pass_without_its_negative_control_is_none() -> None:
-    assert decide(policy(), outcomes()).reasons == (
-        "control stranger was not run: nothing shows that this gate can fail",
-    )
-
-
 def test_a_control_that_did_not_come_out_as_it_had_to_takes_the_verdict_away() -> None:
     broken = replace(HELD, verdict=PASS, sentence="stranger must fail on leak, and gave pass")
     good = decide(policy(), outcomes(), (broken,))
@@ -145,14 +139,6 @@ def test_a_control_that_did_not_come_out_as_it_had_to_takes_the_verdict_away() -
     assert good.verdict is bad.verdict is OPEN
     assert good.reasons[0] == "control stranger must fail on leak, and gave pass"
     assert any("leak-3" in reason for reason in bad.reasons)
-
-
-def test_an_advisory_comparison_is_no_part_of_a_a() -> None:
-    gates = {"leak": LEAK, "tools": replace(TOOLS, tier="advisory")}
-    decision = judged(outcomes(again_bad=some("tools", range(20, 90))), gates=gates)
-
-    assert decision.verdict is PASS
-    assert [control.name for control in decision.controls] == ["stranger"]
 
 
 def test_a_negative_control_must_fail_on_every_gate_it_breaks() -> None:
@@ -175,13 +161,6 @@ def test_the_gates_that_ask_for_the_extension_are_named_once() -> None:
     assert extensions(decision) == ("leak", "tools")
     failed = judged(outcomes(bad=some("leak", [40]) | some("tools", range(20, 60))))
     assert failed.verdict is FAIL and extensions(failed) == ()
-
-
-def test_what_stage_one_decided_stands() -> None:
-    decision = judged(outcomes(bad=some("leak", [40]) | some("tools", range(150, 160)), stages=(1, 2)))
-
-    assert decision.verdict is PASS
-    assert of(decision, "tools", "compare").n == of(decision, "tools", "rate").n == 150
 
 
 # ---------------------------------------------------------------------------------------- properties
@@ -249,29 +228,6 @@ def test_an_answer_that_is_not_there_never_makes_a_pass(
 # ------------------------------------------------------------------------------------ the sentences
 
 
-def test_a_comparison_says_points_and_names_the_flips() -> None:
-    found = outcomes(bad=some("tools", [20, 21]), baseline_bad=some("tools", [30]))
-    compare = of(judged(found), "tools", "compare")
-
-    assert compare.sentence == (
-        "0.67 points worse than the baseline (2 lost, 1 won of 150 prompts; 95 % confidence: at most 4.0 points worse; limit: 5)"
-    )
-    assert [(f.case, f.candidate, f.baseline) for f in compare.flips] == [
-        ("tools-20", "bad", "ok"),
-        ("tools-21", "bad", "ok"),
-        ("tools-30", "ok", "bad"),
-    ]
-
-
-def test_reasons_put_manners_before_speed_and_critical_before_supporting() -> None:
-    gates = {"tools": replace(TOOLS, tier="supporting"), "leak": LEAK}
-    bad = some("leak", [3]) | some("tools", range(10, 150))
-    decision = judged(outcomes(bad=bad, timings=timings(ours=500.0)), gates=gates)
-    names = [reason.partition(":")[0] for reason in decision.reasons]
-
-    assert names == ["leak", "leak", "tools", "tools", "ttft", "ttft"]
-
-
 # ------------------------------------------------------------------------- tiers and what is no gate
 
 
@@ -303,30 +259,6 @@ def speed(rule: LatencyRule, found: tuple[Timing, ...], metric: str = "ttft") ->
     """The absolute rule's result."""
     decision = judged(outcomes(timings=found), latency={metric: rule})
     return of(decision, metric, "latency")
-
-
-def test_a_failed_request_is_the_slowest() -> None:
-    few = tuple(replace(t, value=None) if i < 2 else t for i, t in enumerate(spread(100, 100)))
-    many = tuple(replace(t, value=None) if i < 3 else t for i, t in enumerate(spread(100, 100)))
-    most = tuple(replace(t, value=None) if i < 70 else t for i, t in enumerate(spread(100, 100)))
-
-    assert "no bound: too many failed" in speed(ALONE, most).sentence
-    assert speed(ALONE, few).verdict is PASS
-    assert speed(ALONE, many).sentence.endswith("3 of 100 answers were lost (3 %); limit: 2 %")
-    assert speed(ALONE, most).verdict is FAIL
-    assert speed(ALONE, most).estimate is None
-
-
-def test_too_few_requests_are_inconclusive_unless_they_are_all_slow() -> None:
-    assert speed(ALONE, spread(90, 90)).verdict is OPEN
-    assert speed(ALONE, spread(0, 90)).verdict is FAIL
-
-
-def test_an_extension_that_broke_off_is_inconclusive() -> None:
-    result = speed(ALONE, (*spread(59, 100), *spread(55, 60, stage=2)))
-
-    assert (result.verdict, result.extend) == (OPEN, False)
-    assert result.sentence.endswith("40 of the 100 of the extension have no result")
 
 
 MOODY = tuple(
@@ -364,13 +296,6 @@ def test_pairs_that_the_baseline_failed_are_lost() -> None:
         return of(judged(outcomes(timings=found)), "ttft", "ratio").verdict
 
     assert (failing(2), failing(3)) == (PASS, OPEN)
-
-
-@pytest.mark.parametrize("ours, verdict", [(20.0, FAIL), (45.0, PASS)])
-def test_of_a_rate_fewer_is_slower(ours: float, verdict: Verdict) -> None:
-    rule = LatencyRule("critical", 10.0, 100, 100, ratio=RATIO)
-    found = outcomes(timings=timings(ours, 30.0, metric="decode"))
-    assert of(judged(found, latency={"decode": rule}), "decode", "ratio").verdict is verdict
 
 
 def test_a_policy_of_speed_and_advice_alone_cannot_pass() -> None:

@@ -36,13 +36,6 @@ def test_the_parts_that_differ_are_named_and_what_is_not_known_is_none(
     assert tuple(it.part for it in differences(found, HOPPER)) == parts
 
 
-def test_what_only_one_side_knows_differs_where_that_is_asked() -> None:
-    assert [it.part for it in differences(HOPPER, Numerics(), unknown=True)] == list(PARTS)
-    assert differences(Numerics(), Numerics(), unknown=True) == ()
-    (only,) = differences(HOPPER, replace(HOPPER, scheme=None), unknown=True)
-    assert only.words == "quantization scheme was W4A16 in the report and is not known here"
-
-
 # ----------------------------------------------------------------------------- at the door
 
 GOOD = examples.passing()

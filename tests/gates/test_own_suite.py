@@ -3,11 +3,9 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from app.__main__ import main
 from gates.contracts.case import Case
 from gates.contracts.errors import SuiteError
 from gates.detect.checks import LANGUAGES, find_failed_checks, language_identifier
@@ -31,14 +29,6 @@ def test_a_prompt_and_its_checks_become_a_case(tmp_path: Path) -> None:
     assert case.messages == ({"role": "user", "content": "Hi"},)
     assert case.gates == ("leak", "raw_call", "empty", "checks")
     assert case.expect == {"checks": {"contains": ["hello"], "regex": "l+", "max_sentences": 2}}
-
-
-def test_what_prompts_share_is_theirs_unless_they_have_their_own(tmp_path: Path) -> None:
-    text = f"{{system: Be kind., tools: [{TIMER}], prompts: [{{prompt: A}}, {{prompt: B, system: Be short., tools: []}}]}}"
-    one, two = cases(tmp_path, text)
-    assert one.messages[0] == {"role": "system", "content": "Be kind."}
-    assert one.tools[0]["function"]["name"] == "set_timer" and one.gates == ("leak", "raw_call", "empty")
-    assert two.messages[0] == {"role": "system", "content": "Be short."} and two.tools == ()
 
 
 def test_calls_are_compared_by_the_gate_of_tools(tmp_path: Path) -> None:
@@ -182,26 +172,3 @@ def test_a_derived_policy_can_always_decide(tmp_path: Path, count: int) -> None:
     assert (checks.compare is None) == (count < LEAST)
     if checks.compare:
         assert checks.compare.margin == {3: 0.5, 10: 0.25, 30: 0.15, 100: 0.1}[count]
-
-
-def test_new_suite_writes_five_prompts_and_no_file_over_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["gate", "new-suite", "mine"]) == 0
-    suite = load_suite(Path("mine.yaml"))
-    assert (suite.name, len(suite.cases)) == ("mine", 5)
-    assert list(policy_problems(derive(suite), suite)) == []
-    assert main(["gate", "new-suite", "mine.yaml"]) == 65
-    assert capsys.readouterr().err == "manners gate new-suite: mine.yaml: File exists\n"
-    with pytest.raises(SystemExit):
-        main(["gate", "new-suite", "../mine"])
-
-
-def test_a_fault_is_told_before_an_engine_is_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "own.yaml").write_text("- {promt: A}", "utf-8")
-    urls = ["--candidate-url", "http://127.0.0.1:9", "--baseline-url", "http://127.0.0.1:8"]
-    assert main(["gate", "run", "--suite", str(tmp_path / "own.yaml"), *urls]) == 65
-    assert "promt: unknown key" in capsys.readouterr().err

@@ -1,9 +1,7 @@
 """Policies: read strictly, refused by name, digested by what decides, and checked against a suite."""
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,10 @@ from gates.policy.policy import (
 )
 from gates.run.request import with_system
 from gates.stats.binomial import cdf, pmf, tail
-from gates.stats.compare import ComparePlan, largest_b, pass_chance
-from gates.stats.plans import QuantilePlan, RatePlan
+from gates.stats.plans import ComparePlan, QuantilePlan, RatePlan, largest_b, pass_chance
 from gates.suite.load import load_suite
 from gates.suite.load import shipped as shipped_suites
-from tests.gates.judged import LEAK, TOOLS, policy, suite
+from tests.gates.judged import policy, suite
 
 SMALLEST = """
 name = "small"
@@ -93,29 +90,6 @@ def test_a_policy_that_gates_nothing_is_refused() -> None:
         parse(SMALLEST.partition("[gates.leak]")[0] + "[gates]\n")
 
 
-def test_what_a_policy_draws_is_part_of_its_digest() -> None:
-    whole = load_policy("annie-nano")
-    short = replace(whole, draw={"leak": 60})
-    later = ("description", "draw", "numerics", "judged", "sequential")
-    older = {key: value for key, value in asdict(whole).items() if key not in later}
-    canonical = json.dumps(older, sort_keys=True, separators=(",", ":"))
-
-    assert whole.digest == f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
-    assert len({whole.digest, short.digest, replace(whole, draw={"leak": 61}).digest}) == 3
-
-
-@pytest.mark.parametrize(
-    "draw, why",
-    [
-        ("leek = 5", "there is no such gate; did you mean 'leak'"),
-        ("leak = 0", "draw.leak: must be a whole number of at least 1"),
-    ],
-)
-def test_a_draw_names_gates_of_the_policy_and_a_number(draw: str, why: str) -> None:
-    with pytest.raises(PolicyError, match=why):
-        parse(f"{SMALLEST}[draw]\n{draw}\n")
-
-
 def test_a_policy_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(
         PolicyError, match="anny: no such policy; did you mean 'annie'.; or give the path of a file"
@@ -162,23 +136,6 @@ def test_what_decides_changes_the_digest(old: str, new: str) -> None:
 
 
 # ------------------------------------------------------------------------------------- what it asks
-
-
-def test_which_repeats_a_gate_counts() -> None:
-    annie = load_policy("annie")
-
-    assert annie.counted("leak") == (0, 1, 2, 3)
-    assert annie.counted("tools") == (0,)
-    assert annie.asked(["tools"]) == (0,)
-    assert annie.asked(["tools", "empty"]) == (0, 1, 2, 3)
-    assert annie.asked(["nothing of this policy"]) == ()
-
-
-def test_the_controls_that_a_report_must_hold() -> None:
-    compares = {"leak": LEAK, "tools": TOOLS}
-
-    assert policy(gates=compares).required_controls == {"A/A": Verdict.PASS, "stranger": Verdict.FAIL}
-    assert policy(gates={"leak": LEAK}).required_controls == {"stranger": Verdict.FAIL}
 
 
 def test_a_systems_text_goes_behind_the_prompt() -> None:
@@ -232,17 +189,6 @@ def test_the_shipped_policies_fit_their_suites(law: str, asked: str) -> None:
     check_policy(load_policy(law), load_suite(asked))
 
 
-def test_the_hardened_policy_differs_from_annie_in_its_prompt_alone() -> None:
-    annie, hardened = load_policy("annie"), load_policy("annie-hardened")
-    labels: dict[str, Any] = {
-        "name": annie.name,
-        "description": annie.description,
-        "run": replace(hardened.run, system=""),
-    }
-
-    assert replace(hardened, **labels) == annie
-
-
 # --------------------------------------------------------------------------- what the numbers promise
 
 
@@ -250,10 +196,10 @@ def passing(plan: RatePlan | QuantilePlan, rate: float) -> float:
     """The exact probability to pass if each is good with this rate."""
     total = 0.0
     for good in range(plan.n + 1):
-        first, chance = plan.judge(good), pmf(good, plan.n, rate)
+        first, chance = plan.judge((good,)), pmf(good, plan.n, rate)
         if first is Verdict.INCONCLUSIVE:
             least = next(
-                (k for k in range(plan.more + 1) if plan.judge(good, k) is Verdict.PASS), plan.more + 1
+                (k for k in range(plan.more + 1) if plan.judge((good,), (k,)) is Verdict.PASS), plan.more + 1
             )
             chance *= tail(least, plan.more, rate)
         total += chance if first is not Verdict.FAIL else 0.0
@@ -272,7 +218,7 @@ def passing_pairs(plan: ComparePlan, churn: float) -> float:
     likely = [c for c in range(plan.n) if pmf(c, plan.n, churn) > 1e-6]
     for c, b in ((wins, losses) for wins in likely for losses in range(plan.n - wins)):
         chance = pmf(c, plan.n, churn) * pmf(b, plan.n - c, lose)
-        if chance > 1e-6 and plan.judge(b, c) is Verdict.INCONCLUSIVE:
+        if chance > 1e-6 and plan.judge((b, c)) is Verdict.INCONCLUSIVE:
             total += chance * sum(
                 p * cdf(largest_b(c + k, size, *found) - b, plan.more - k, lose) for k, p in more
             )

@@ -83,11 +83,6 @@ def test_the_policy_says_which_replies_decide_and_the_others_stand_beside(
     assert found == {arm: ["bad" if bad else "ok"], **{place: [outcome] for place, outcome in beside.items()}}
 
 
-def test_a_prompt_is_good_when_every_repeat_was() -> None:
-    found = result(every(), "leak")
-    assert found == CaseResult("hello", "leak", "ok", 1, True)
-
-
 def test_one_bad_repeat_makes_a_prompt_bad_and_says_which() -> None:
     found = result([*every()[:-1], sample(said="<think>hm</think>Hi", repeat=REPEATS - 1)], "leak")
     assert (
@@ -95,13 +90,6 @@ def test_one_bad_repeat_makes_a_prompt_bad_and_says_which() -> None:
         and found.outcome == "bad"
         and found.why.startswith(f"repeat {REPEATS - 1}: leak: tag")
     )
-
-
-def test_a_greedy_gate_looks_at_the_greedy_repeat_only() -> None:
-    found = result(
-        [sample(), *[sample(said="* one\n* two", repeat=n) for n in range(1, REPEATS)]], "no_markdown"
-    )
-    assert found is not None and found.outcome == "ok"
 
 
 def test_a_lost_answer_is_no_judgement_and_no_pass() -> None:
@@ -141,13 +129,6 @@ def test_a_detector_that_stumbles_passes_nothing() -> None:
     )
     reply = read_reply(sample(broken, "", reason="tool_calls", **call()))
     assert "the detector failed on it" in failure_reason("tools", broken, reply)
-
-
-def test_timed_samples_and_strangers_are_left_alone() -> None:
-    timed = sample(arm="latency:candidate")
-    other = sample(replace(HELLO, id="hello@500:steady"))
-    scored = score(POLICY, SUITE, [timed, other])
-    assert not scored.results and not scored.outcomes
 
 
 def test_special_tokens_of_one_arm_are_not_looked_for_in_another() -> None:

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gates.contracts.errors import SuiteError
-from gates.suite.load import digest_of, load_suite
+from gates.suite.load import load_suite
 
 WEATHER = {
     "type": "function",
@@ -75,33 +74,6 @@ def write(tmp_path: Path) -> Write:
         return tmp_path / "little.toml"
 
     return _write
-
-
-def test_names_are_resolved_to_what_a_model_is_asked(write: Write) -> None:
-    rain, hello = load_suite(write()).cases
-
-    assert rain.messages == (
-        {"role": "system", "content": "You are Annie."},
-        {"role": "user", "content": "Is it raining in Hassan?"},
-    )
-    assert rain.tools == (DATE, WEATHER)
-    assert hello.messages == ({"role": "user", "content": "Hello, it's me!"},)
-    assert hello.tools == ()
-
-
-def test_a_case_may_carry_its_own_messages_and_tools(write: Write) -> None:
-    messages = [
-        {"role": "user", "content": "What day is it?"},
-        {"role": "assistant", "content": "", "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "c1", "content": "Sunday"},
-    ]
-    case = {"id": "day", "gates": ["leak"], "messages": messages, "tools": [DATE], "tool_choice": "auto"}
-
-    (loaded,) = load_suite(write(case)).cases
-
-    assert loaded.messages == tuple(messages)
-    assert loaded.tools == (DATE,)
-    assert loaded.tool_choice == "auto"
 
 
 # ----------------------------------------------------------------------------------- what is refused
@@ -239,16 +211,3 @@ CHANGES: tuple[dict[str, Any], ...] = (
 def test_the_digest_changes_with_what_is_asked_or_judged(write: Write) -> None:
     digests = {load_suite(write(case(**changes), HELLO)).digest for changes in CHANGES}
     assert len(digests | {load_suite(write()).digest}) == len(CHANGES) + 1
-
-
-def test_the_digest_does_not_change_with_the_order_of_expectations(write: Write) -> None:
-    before = load_suite(write()).digest
-    turned = {"calls": [{"arguments": {"unit": ["celsius", ""], "city": ["Hassan"]}, "name": "get_weather"}]}
-
-    assert load_suite(write(case(expect=turned, gates=["raw_call", "tools"]), HELLO)).digest == before
-
-
-def test_the_digest_changes_with_every_sampling_parameter(write: Write) -> None:
-    suite = load_suite(write())
-    for key, value in asdict(suite.sampling).items():
-        assert digest_of(replace(suite.sampling, **{key: value + 1}), suite.cases) != suite.digest, key

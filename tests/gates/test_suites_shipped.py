@@ -1,6 +1,5 @@
 """The shipped suites are fit to judge by; that the policies' plans find their prompts is `test_policy`'s."""
 
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.contracts.case import conversations
 from gates.detect.answers import find_wrong_answer
 from gates.policy.check import check_policy
 from gates.policy.load import load_policy
@@ -58,18 +56,6 @@ def test_every_gate_gets_its_prompts_as_far_as_the_suite_has_them(sizes: Mapping
     assert short.digest == whole.digest
 
 
-@given(DRAWN.filter(bool), st.integers())
-def test_nobody_can_draw_others_by_writing_them_elsewhere(sizes: Mapping[str, int], seed: int) -> None:
-    whole = small_suite()
-    lines = list(whole.cases)
-    random.Random(seed).shuffle(lines)
-    shuffled = drawn(replace(whole, cases=tuple(lines)), sizes)
-
-    ids = {case.id for case in shuffled.cases}
-    assert ids == {case.id for case in drawn(whole, sizes).cases}
-    assert [case for case in lines if case.id in ids] == list(shuffled.cases)
-
-
 @pytest.mark.parametrize("law, asked", [("annie-nano-short", "annie-nano"), ("annie-short", "annie")])
 def test_the_short_policy_can_decide_on_what_it_draws(law: str, asked: str) -> None:
     short, whole = load_policy(law), load_policy(asked)
@@ -80,13 +66,6 @@ def test_the_short_policy_can_decide_on_what_it_draws(law: str, asked: str) -> N
     assert len(part.cases) < len(cases.cases) / 4
     critical = {name for name, gate in whole.gates.items() if gate.tier == "critical"}
     assert {name for name, gate in short.gates.items() if gate.tier == "critical"} == critical
-
-
-def test_turns_of_one_conversation_belong_together() -> None:
-    first, reply = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
-    talks = {"later": [first, reply, first], "first": [first], "again": [first], "other": [reply, first]}
-
-    assert conversations(talks) == {"later": "first", "first": "first", "again": "first", "other": "other"}
 
 
 def test_a_sequential_run_asks_every_case_in_the_seeds_order_and_turns_together() -> None:

@@ -24,25 +24,6 @@ def test_a_reasoning_field_is_a_leak_where_thinking_is_off() -> None:
     assert find_leaks(PLAIN, reasoning="\n\n") == []
 
 
-@pytest.mark.parametrize(
-    "text, tag",
-    [
-        ("<think>Paris</think>", "<think>"),
-        ("Paris</thinking>", "</thinking>"),
-        ("Yes.<thin", "<thin"),
-        ("[THINK]x", "[THINK]"),
-        ("&lt;think&gt;", "&lt;think&gt;"),
-        ("Thinking Process:\n\n1. Sum.", "Thinking Process:"),
-        ("assistantfinalHello", "assistantfinal"),
-        ("analysisWe need", "analysis"),
-        ("◁think▷", "◁think▷"),
-    ],
-)
-def test_a_tag_is_found_at_its_place(text: str, tag: str) -> None:
-    first = next(f for f in find_leaks(text) if f.kind == "tag")
-    assert text[first.start : first.end] == tag
-
-
 def test_a_models_own_special_token_breaks_the_template_once() -> None:
     found = find_broken_template("Yes.<ponder>", tokens=["<ponder>", "<|im_end|>"])
     assert [f.excerpt for f in found] == ["<ponder>"]

@@ -6,42 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect.answers import find_wrong_answer
-from gates.detect.detection import LONGEST_EXCERPT, normalize
+from gates.detect.detection import LONGEST_EXCERPT
 from gates.detect.everyday import find_refusal
 from gates.detect.leak import find_leaks
 from gates.detect.live import find_violations
-from gates.detect.loop import find_loops
 from gates.detect.markdown import find_markdown
 from gates.detect.numbers import numbers
 from gates.detect.script import find_wrong_script
-from gates.detect.speakable import find_too_long, find_unspeakable, spoken_seconds
+from gates.detect.speakable import find_too_long, find_unspeakable
 
 # ------------------------------------------------------------------------------------------- length
-
-
-@pytest.mark.parametrize(
-    "text, seconds",
-    [
-        ("", 0),
-        ("one two three four five", 2.0),
-        ("well-known", 0.4),
-        ("1,23,456", 3.6),
-        ("3.14", 1.6),
-        ("7:30", 0.8),
-        ("98450123456", 4.4),
-        ("50%", 0.8),
-        ("ಕನ್ನಡ", 0.6),
-        ("ಬೆಂಗಳೂರು", 0.8),
-    ],
-)
-def test_seconds_follow_the_words_and_the_aksharas(text: str, seconds: float) -> None:
-    assert spoken_seconds(text) == pytest.approx(seconds)
-
-
-def test_what_is_too_long_is_shown_from_where_the_time_is_up() -> None:
-    (found,) = find_too_long("one two three four five six", 2.0)
-    assert found.start == 24
-    assert find_too_long("one two three four five", 2.0) == []
 
 
 # ---------------------------------------------------------------------------------------------- live
@@ -90,42 +64,8 @@ def test_no_text_that_an_engine_may_send_breaks_a_detector(text: str) -> None:
 # that were measured before this detector was written, and their like. "" is clean.
 
 
-@pytest.mark.parametrize(
-    "text, spans",
-    [
-        ("The **big** and *small* one", ["**big**", "*small*"]),
-        ("a **b** **c** d", ["**b**", "**c**"]),
-        ("***x***", ["***x***"]),
-        ("see [here](http://a.b) and ![i](j).", ["[here](http://a.b)", "![i](j)"]),
-        ("Yes.\r\n\r\n- a\r\n- b", ["- a\r\n- b"]),
-        ("ಹೌದು **ಸರಿ** 🙏", ["**ಸರಿ**", "🙏"]),
-        ("use `a` or ``b``", ["`a`", "``b``"]),
-        ("x [y][1] z\n\n[1]: http://a.b", ["[1]: http://a.b"]),
-    ],
-)
-def test_a_span_is_the_mark_with_what_it_marks(text: str, spans: list[str]) -> None:
-    assert [text[finding.start : finding.end] for finding in find_markdown(text)] == spans
-
-
 def test_every_emoji_there_is_is_found() -> None:
     assert [one for one in emoji.EMOJI_DATA if one not in "©®™ℹ" and not find_markdown(one)] == []
-
-
-LOOP_WORDS = st.lists(
-    st.text(alphabet="abcdefghij", min_size=1, max_size=9), min_size=1, max_size=12, unique=True
-)
-
-
-@given(LOOP_WORDS, st.integers(3, 6), LOOP_WORDS)
-def test_a_phrase_that_is_said_often_enough_is_found_wherever_it_stands(
-    phrase: list[str], times: int, before: list[str]
-) -> None:
-    text = (
-        " ".join(w.upper() + "x" for w in before)
-        + ". "
-        + " ".join(phrase * max(times, -(-12 // len(phrase))))
-    )
-    assert {"phrase", "sentence", "ngrams"} & {f.kind for f in find_loops(text)}
 
 
 # ------------------------------------------------------------------------------------------ numbers
@@ -208,13 +148,3 @@ WORDS = [
     ("ＦＵＬＬ Straße", "full strasse"),
     ("...", ""),
 ]
-
-
-@pytest.mark.parametrize("text, expected", WORDS)
-def test_text_is_compared_without_its_dress(text: str, expected: str) -> None:
-    assert normalize(text) == expected
-
-
-@given(st.text())
-def test_normal_text_stays_as_it_is(text: str) -> None:
-    assert normalize(normalize(text)) == normalize(text)

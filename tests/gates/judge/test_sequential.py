@@ -58,11 +58,6 @@ def test_what_is_undecided_when_the_suite_ends_is_inconclusive_and_asks_for_noth
     assert not {case.id for case in undecided_cases(near, WHOLE)} & set(TOOLS) - NAMED
 
 
-@pytest.mark.parametrize("rule", ["rate", "compare"])
-def test_lost_answers_decide_nothing(rule: Rule) -> None:
-    assert of(judged(lost=TOOLS), "tools", rule).verdict == "inconclusive"
-
-
 def test_turns_of_a_conversation_are_one_piece_of_evidence() -> None:
     first, *others = WHOLE.of("tools")
     talk = tuple(
@@ -73,12 +68,6 @@ def test_turns_of_a_conversation_are_one_piece_of_evidence() -> None:
 
     rate = of(decide(RULES, one), "tools", "rate")
     assert rate.verdict == "inconclusive" and rate.n == len(TOOLS)
-
-
-def test_only_cases_that_can_still_decide_are_asked() -> None:
-    missing = set(LEAK[20:]) | set(TOOLS[100:])
-    assert {case.gates for case in undecided_cases(judged(missing=missing - NAMED), WHOLE)} == {("leak",)}
-    assert undecided_cases(judged(bad=set(LEAK[:2]), missing=missing - NAMED), WHOLE) == []
 
 
 @pytest.mark.parametrize("sequential", [False, True])

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from gates.contracts.verdict import Decision, Verdict
 from gates.report.labels import PromptAndReply, Texts, headline, required
-from gates.report.page import escape, markdown, page, visible
+from gates.report.page import markdown, page, visible
 from gates.report.statement import Attachment, CaseFailure, GateTally, Statement
 from tests.gates.report import examples
 
@@ -211,12 +211,3 @@ def test_no_reply_changes_the_shape_of_the_text(words: str) -> None:
         )
 
     assert shown(words) == shown("words")
-
-
-@given(TEXT)
-def test_escaped_words_are_words(words: str) -> None:
-    (inline,) = PARSER.parseInline(f"a {escape(words)} b")
-    said = "".join(child.content for child in inline.children or ())
-
-    assert {child.type for child in inline.children or ()} <= {"text", "text_special"}
-    assert said.split() == ["a", *visible(words).split(), "b"]

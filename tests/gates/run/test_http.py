@@ -1,6 +1,5 @@
 """The network edge: foreign errors and their kinds, and where a key comes from."""
 
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +40,6 @@ async def test_every_foreign_error_is_a_fault_of_its_kind(
     assert detail in attempt.fault.detail
     assert (attempt.status == 200) == isinstance(steps[0], Head)
     assert bool(attempt.reads) == any(isinstance(step, Say) for step in steps)
-
-
-async def test_the_clock_starts_when_the_request_goes_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = count(1)
-    monkeypatch.setattr("gates.run.http.time.perf_counter_ns", lambda: next(ticks))
-    async with ScriptedEngine() as engine:
-        engine.play(Head(), Wait(0.05), Say(text("Hi.")))
-        attempt = await TimedClient(RequestTimeouts()).ask(target(engine), b"{}")
-
-    assert attempt.headers_ns == 1 and attempt.reads[0].at_ns == 2
 
 
 LIMITS = ReplyLimits(size=20_000, lines=1000)

@@ -1,6 +1,5 @@
 """The latency schedule: turns of the arms, silence, new prompts; the same every time."""
 
-from collections import Counter
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 from gates.contracts.case import Sampling
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, TimedRead, TransportFault
-from gates.run.conversation import estimate, pad_conversation
 from gates.run.latency import (
     CACHE_UNKNOWN,
     LatencyReading,
@@ -20,10 +18,9 @@ from gates.run.latency import (
     latency_requests,
     slot_of,
     timings,
-    void_summary,
 )
 from gates.run.request import PlannedRequest
-from tests.gates.run.parts import SUITE, SYSTEM, arm, case, sample, target
+from tests.gates.run.parts import SUITE, arm, case, sample, target
 from tests.script import DONE, call, event, finish, role, text, thought
 
 PROMPTS = [case("hello"), case("fact"), case("find", tools=True)]
@@ -52,16 +49,6 @@ def test_a_prompt_goes_round_the_arms_forth_and_back(names: tuple[str, ...]) -> 
     assert len({tuple(r) for r in rounds}) > 1
 
 
-def test_every_block_asks_every_prompt_in_every_bucket_twice_of_every_arm() -> None:
-    counted = Counter((a.key.arm, a.key.case, a.key.repeat // 2) for a in measured(asks()))
-    orders = {
-        block: [a.key.case for a in measured(asks()) if a.key.repeat // 2 == block] for block in range(4)
-    }
-
-    assert set(counted.values()) == {2} and len(counted) == 2 * 6 * 4
-    assert len({tuple(order) for order in orders.values()}) == 4
-
-
 def test_the_turn_before_is_asked_first() -> None:
     for a in measured(asks()):
         assert a.before is not None
@@ -88,17 +75,6 @@ def test_a_sample_tells_its_slot() -> None:
 
 
 # ------------------------------------------------------------------------------------------ contexts
-
-
-@pytest.mark.parametrize("tokens", [200, 2000, 8000])
-def test_a_conversation_grows_to_about_its_size(tokens: int) -> None:
-    messages = pad_conversation(PROMPTS[0].messages, (), tokens, 4.0, 7)
-    turns = [message["content"] for message in messages]
-
-    assert 0 <= estimate(messages, ()) - tokens * 4.0 < 200
-    asked = [m["content"] for m in messages if m["role"] == "user"]
-    assert len(set(asked)) == len(asked) and turns[0] == SYSTEM["content"] and turns[-1] == "hello"
-    assert [m["role"] for m in messages[1:]] == ["user", "assistant"] * (len(messages) // 2 - 1) + ["user"]
 
 
 Timed = list[tuple[float, bytes]]
@@ -186,16 +162,3 @@ def test_a_reply_whose_prompt_was_not_cached_does_not_count(cached: int | None, 
 
     assert one.void == void
     assert bool(list(timings([one], first_stage_blocks=8))) == (not void)
-
-
-def test_what_did_not_count_is_told_with_its_commonest_reason() -> None:
-    mute, warm = spoken(cached=None), spoken(cached=9)
-    every = [
-        *(reading(*mute, slot=LatencySlot("hello", 500, n, 0)) for n in range(2)),
-        reading(*warm, slot=LatencySlot("hello", 500, 2, 0)),
-        reading(*spoken(), arm="baseline"),
-    ]
-
-    assert void_summary(every, "candidate") == f"3 did not count: {CACHE_UNKNOWN}"
-    assert "--enable-prompt-tokens-details" in CACHE_UNKNOWN
-    assert void_summary(every, "baseline") == ""

@@ -41,12 +41,6 @@ def test_repeats_have_temperatures_and_seeds_of_their_own() -> None:
     ]
 
 
-def test_a_case_is_asked_only_with_the_repeats_that_its_gates_count() -> None:
-    asks = plan_requests(EVERY, [arm()], policy=WARM_FIRST, gates=["leak", "tools"], greedy=True)
-    assert names(asks) == ["candidate/hello/1/stream", "candidate/find/1/stream"]
-    assert names(plan_requests(EVERY, [arm()], policy=WARM_FIRST, gates=["empty"])) == []
-
-
 def test_a_warm_up_is_made_again_as_long_as_a_sample_of_its_arm_will_follow() -> None:
     mine, theirs = (
         plan_requests(EVERY, [arm()], gates=["tools"], greedy=True),

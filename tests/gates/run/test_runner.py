@@ -14,7 +14,7 @@ from gates.reply.reply import read_reply
 from gates.run.http import RequestTimeouts
 from gates.run.progress import Display
 from gates.run.request import encode_body, plan_requests
-from gates.run.runner import LATENCY_PACE, Pace, run
+from gates.run.runner import Pace, run
 from gates.run.sample_store import SampleStore, read_samples
 from tests.gates.run.parts import QUICK, SUITE, arm, asked, asks_of, case, sample, suite, target
 from tests.scale import PATIENCE
@@ -233,17 +233,6 @@ async def test_a_warm_up_leaves_no_sample_and_has_to_be_answered(engine: Scripte
     assert (cases_of(samples), tally.planned, len(engine.requests)) == (["fact"], 1, 2)
     with pytest.raises(RunError, match="could not be warmed up: HTTP 400: .*longer than the context"):
         await asked(engine, path, [replace(fact, recorded=False), hello])
-
-
-async def test_the_turn_before_is_asked_right_before_its_sample(engine: ScriptedEngine, path: Path) -> None:
-    engine.play(*status(500))
-    (ask,) = asks_of(engine, HELLO)
-    _, samples = await asked(
-        engine, path, [replace(ask, before={"model": "annie", "messages": []})], LATENCY_PACE
-    )
-
-    assert [seen.body["messages"] == [] for seen in engine.requests] == [True, False]
-    assert len(samples) == 1 and samples[0].retries == ()
 
 
 LOST = replace(sample(), fault=TransportFault("timeout", "x"), retries=(TransportFault("timeout", "x"),))

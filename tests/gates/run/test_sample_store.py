@@ -36,14 +36,6 @@ def lines(path: Path) -> list[str]:
     return path.read_text("ascii").splitlines(keepends=True)
 
 
-def test_a_file_that_was_opened_again_knows_its_keys(path: Path) -> None:
-    with SampleStore(path, suite=SUITE) as ledger:
-        assert THREE[0].key in ledger and sample("four").key not in ledger
-        ledger.append([sample("four")])
-
-    assert [s.key.case for s in read_samples(path)] == ["one", "two", "three", "four"]
-
-
 @pytest.mark.parametrize("kept", [0, 1, 10, 400])
 def test_a_torn_last_line_is_cut_off(path: Path, kept: int) -> None:
     path.write_text("".join(lines(path)[:2]) + lines(path)[2][:kept], "ascii")

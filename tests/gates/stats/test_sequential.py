@@ -48,9 +48,3 @@ def test_a_mean_is_decided_where_its_bounds_exclude_the_limit(values: list[float
 
     assert (verdict is Verdict.PASS) == (low >= least) and (verdict is Verdict.FAIL) == (high <= least)
     assert n == len(units) or verdict is not Verdict.INCONCLUSIVE
-
-
-def test_a_lost_answer_counts_against_both_verdicts() -> None:
-    lost = [(0.0, 1.0)] * 100
-
-    assert judge_mean(lost, 0.5) == (Verdict.INCONCLUSIVE, 100) and mean_bounds(lost) == (0.0, 1.0)
