@@ -30,19 +30,13 @@ from gates.stats.plans import upper_rank
 from gates.stats.sequential import log_wealth, lower_bound
 
 _QUANTILE: Final = 0.9
+_ABSOLUTE: Final = dict.fromkeys(("leak", "raw_tool_call", "broken_template"), 0.005)
 BOUNDS: Final = {
-    "leak": 0.005,
-    "raw_tool_call": 0.005,
-    "broken_template": 0.005,
-    "empty": 0.01,
-    "markdown": 0.02,
-    "loop": 0.01,
-    "errors": 0.02,
-    "slow": 1.0 - _QUANTILE,
-}
+    **_ABSOLUTE, "empty": 0.01, "markdown": 0.02, "loop": 0.01, "errors": 0.02, "slow": 1.0 - _QUANTILE
+}  # fmt: skip
 """The kinds of faults, and the bound of each one's rate as a share of the replies."""
-_ABSOLUTE: Final = frozenset({"leak", "raw_tool_call", "broken_template"})
 TESTS: Final = len(BOUNDS)
+ALPHA: Final = 0.01
 _WAITS: Final = 300
 """How many of the incumbent's latest times count: older ones were under another load."""
 
@@ -64,12 +58,17 @@ class BakeLimits:
     slow_factor: float = 1.25
     slow_grace_s: float = 0.05
     least: int = 100
-    alpha: float = 0.01
+    alpha: float = ALPHA
     gone_s: float = 10.0
     look_s: float = 0.5
     probe_every_s: float = 60.0
     enough: int = 10
     extend_s: float = 600.0
+
+    @property
+    def confidence(self) -> float:
+        """The confidence of one test. Half of the error is for a bound that was measured on the incumbent."""
+        return 1.0 - self.alpha / TESTS / 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +90,13 @@ class Bake:
 def begin(limits: BakeLimits, incumbent: Sequence[ReplyOutcome]) -> Bake:
     """A bake without replies yet; `incumbent` are the latest replies of the engine that served before."""
     bounds = dict(BOUNDS)
-    for kind in bounds.keys() - _ABSOLUTE:
+    for kind in bounds.keys() - _ABSOLUTE.keys():
         found = [bad for one in incumbent if (bad := _is_bad(one, kind, None)) is not None]
         if len(found) >= limits.least:
-            bounds[kind] = max(
-                bounds[kind], clopper_pearson_upper(sum(found), len(found), _confidence(limits))
-            )
+            usual = clopper_pearson_upper(sum(found), len(found), limits.confidence)
+            bounds[kind] = max(bounds[kind], usual)
     lately = sorted(waits(incumbent)[-_WAITS:])
-    rank = upper_rank(len(lately), _QUANTILE, _confidence(limits)) if len(lately) >= limits.least else None
+    rank = upper_rank(len(lately), _QUANTILE, limits.confidence) if len(lately) >= limits.least else None
     slow_after = None if rank is None else limits.slow_factor * lately[rank - 1] + limits.slow_grace_s
     return Bake(limits, bounds, slow_after, median(lately) if lately else None)
 
@@ -119,9 +117,8 @@ def breach(bake: Bake) -> FailureReason | None:
     """The limit that is broken with confidence, or None. To be called after every reply."""
     for kind, (bad, n) in bake.counts.items():
         bound = bake.bounds[kind]
-        if bad / n > bound and log_wealth({1.0: bad, 0.0: n - bad}, bound) >= -log(
-            1.0 - _confidence(bake.limits)
-        ):
+        needed = -log(1.0 - bake.limits.confidence)
+        if bad / n > bound and log_wealth({1.0: bad, 0.0: n - bad}, bound) >= needed:
             return FailureReason(f"bake_{kind}", _message(bake, kind, bad, n))
     return None
 
@@ -144,18 +141,12 @@ def evidence(bake: Bake) -> dict[str, object]:
 def unserved(replies: Sequence[ReplyOutcome], enough: int, may_wait: bool) -> FailureReason | None:
     """Why these replies are too few for a bake to end; None: they are enough. `may_wait`: more may still come."""
     failed = sum(one.ended == "failed" for one in replies)
-    served = sum(one.ended == "ok" for one in replies) + len(
-        waits(one for one in replies if one.ended == "other")
-    )
+    left = [one for one in replies if one.ended == "other"]
+    served = sum(one.ended == "ok" for one in replies) + len(waits(left))
     if not replies or served >= enough or (served >= failed and not may_wait):
         return None
     message = f"{served} replies were served and {failed} failed; {enough} have to be served"
     return FailureReason("bake_unserved", message)
-
-
-def _confidence(limits: BakeLimits) -> float:
-    """The confidence of one test. Half of the error is for a bound that was measured on the incumbent."""
-    return 1.0 - limits.alpha / TESTS / 2.0
 
 
 def _is_bad(reply: ReplyOutcome, kind: str, slow_after: float | None) -> bool | None:
@@ -171,11 +162,8 @@ def _is_bad(reply: ReplyOutcome, kind: str, slow_after: float | None) -> bool | 
 
 
 def _message(bake: Bake, kind: str, bad: int, n: int) -> str:
-    bound = f"more than {bake.bounds[kind]:.2%} for certain"
-    if kind == "slow":
-        return (
-            f"{bad} of {n} replies began later than {bake.slow_after:.3f} s, {bound}; the incumbent's did not"
-        )
-    if kind == "errors":
-        return f"{bad} of {n} requests failed, {bound}"
-    return f"{kind} in {bad} of {n} replies, {bound}"
+    what = {
+        "slow": f"{bad} of {n} replies began later than {bake.slow_after or 0.0:.3f} s",
+        "errors": f"{bad} of {n} requests failed",
+    }.get(kind, f"{kind} in {bad} of {n} replies")
+    return f"{what}, more than {bake.bounds[kind]:.2%} for certain"

@@ -18,7 +18,7 @@ from app.engines.heard import hearing
 from app.engines.identity import target_of
 from app.engines.pool import EnginePool
 from app.promotion import eligibility, inspection, overrides
-from app.promotion.bake import BakeLimits
+from app.promotion.bake import ALPHA, BakeLimits
 from app.promotion.facts import RegistryRecords, collect, records, reported, suite_in_force
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import RegistryExecutor, rests_on_report
@@ -34,7 +34,7 @@ from app.promotion.state_machine import (
     OperationPlan,
     RefusalError,
 )
-from app.promotion.watch import bake_limits, watch_replies
+from app.promotion.watch import ReplyWatch
 from app.registry.errors import StorageFailed
 from app.registry.registry import Registry
 from app.telemetry.reply_window import ReplyWindow
@@ -327,13 +327,14 @@ async def share(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     window.switched(plan.model, *deps.pool.model_route(plan.model).live, name)
     # Each weight is a test of its own: together they send a good model back as seldom as one bake does.
     # A small share brings few replies, so no number of them is required.
-    limits = replace(bake_limits(deps.config.promotion, tests=len(plan.shift_weights)), enough=0)
+    slow = deps.config.promotion.bake_slow_factor
+    limits = BakeLimits(slow_factor=slow, alpha=ALPHA / len(plan.shift_weights), enough=0)
     return {"weight": effect.weight, **await _watch_one(deps, plan, effect.engine, plan.shift_s, limits)}
 
 
 async def watch(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It has behaved in live traffic for `bake_s`. Raises BreachError."""
-    limits = bake_limits(deps.config.promotion)
+    limits = BakeLimits(slow_factor=deps.config.promotion.bake_slow_factor)
     try:
         async with asyncio.TaskGroup() as group:
             watches = [
@@ -352,16 +353,16 @@ async def _watch_one(
 ) -> EffectEvidence:
     """One of the candidates has behaved for so long."""
     name, before = deps.catalogue.name(engine), deps.catalogue.name(plan.incumbent)
-    return await watch_replies(
+    watch = ReplyWatch(
         deps.reply_window,
         plan.model,
         name,
         before,
-        seconds,
         limits=limits,
         down=lambda: deps.pool.trouble(name),
         probe=lambda: HANDLERS[Action.PROBE](deps, plan, Effect("", Action.PROBE, engine)),
     )
+    return await watch.run(seconds)
 
 
 # -------------------------------------------------------------------------------------- the tables

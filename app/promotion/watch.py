@@ -5,66 +5,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
-from typing import Final
 
-from app.config.config import Promotion
 from app.promotion import bake
 from app.promotion.bake import BakeLimits
 from app.promotion.state_machine import BreachError, EffectError, EffectEvidence, FailureReason
 from app.telemetry.reply_window import ReplyWindow
 
-DownReason = Callable[[], str | None]
-"""Why the engine takes no requests now; None: it does."""
-Probe = Callable[[], Awaitable[object]]
-"""A synthetic request. Raises EffectError if the answer was bad."""
 
-BAKE_LIMITS: Final = BakeLimits()
+class ReplyWatch:
+    """Watches an engine's live replies, its state and synthetic requests; `run` it once.
 
-
-def bake_limits(configured: Promotion, *, tests: int = 1) -> BakeLimits:
-    """The shipped limits with what is configured; `alpha` is divided among so many tests of one promotion."""
-    return replace(BAKE_LIMITS, alpha=BAKE_LIMITS.alpha / tests, slow_factor=configured.bake_slow_factor)
-
-
-async def watch_replies(
-    window: ReplyWindow,
-    model: str,
-    engine: str,
-    incumbent: str,
-    seconds: float,
-    *,
-    limits: BakeLimits,
-    down: DownReason,
-    probe: Probe,
-) -> EffectEvidence:
-    """Watch an engine's live replies, its state and synthetic requests for so many seconds.
-
-    Replies since it got its first requests (`ReplyWindow.switched`) count as well: callers were served while the
+    Replies since the engine got its first requests (`ReplyWindow.switched`) count as well: callers were served while the
     incumbent was drained. With too few replies of the incumbent, only the absolute limits apply.
 
-    The watch ends only while the engine is up and takes requests, after it has served enough, and with a good answer to a
-    synthetic request that was sent when the time was over. Otherwise it goes on for as long as `BakeLimits` says.
-
-    Callers' replies alone decide nothing: what they show is a breach when a synthetic request, which is then sent
-    at once, goes badly as well (`bake_slow`: begins later than the incumbent's usual replies). For `bake_errors` the
-    circuit breaker's probe has decided already.
-
-    Raises:
-        BreachError: bake_leak, bake_raw_tool_call, bake_broken_template, bake_empty, bake_markdown, bake_loop,
-            bake_errors, bake_slow, bake_gone, bake_probe or bake_unserved.
+    `down` tells why the engine takes no requests now (None: it does); `probe` sends a synthetic request, and raises
+    EffectError if the answer was bad.
     """
-    watch = _Watch(window, model, engine, incumbent, limits, down)
-    prober = asyncio.create_task(watch.send_probes(probe))
-    try:
-        return await watch.run(seconds, prober)
-    finally:
-        prober.cancel()
-        await asyncio.wait([prober])
-        prober.cancelled() or prober.exception()  # marked as retrieved
-
-
-class _Watch:
-    """One watch: the counts of the live replies, since when the engine is down, and the latest synthetic request."""
 
     def __init__(
         self,
@@ -72,10 +28,13 @@ class _Watch:
         model: str,
         engine: str,
         incumbent: str,
+        *,
         limits: BakeLimits,
-        down: DownReason,
+        down: Callable[[], str | None],
+        probe: Callable[[], Awaitable[object]],
     ) -> None:
-        self._window, self._of, self._limits, self._down = window, (model, engine), limits, down
+        self._window, self._of, self._limits = window, (model, engine), limits
+        self._down, self._probe = down, probe
         self._incumbent, self._beside = (model, incumbent), window.mark(model, incumbent)
         self._first = self._mark = window.switch(model, engine)
         self._state = self._fresh()
@@ -86,25 +45,46 @@ class _Watch:
         self._turn_is_due = asyncio.Event()
         self._now = asyncio.get_running_loop().time
 
-    async def run(self, seconds: float, prober: asyncio.Task[None]) -> EffectEvidence:
-        """The evidence of the whole watch. Raises BreachError."""
-        limits, end = self._limits, self._now() + seconds
-        while True:
-            self._judge()
-            fault = self._check(prober)
-            left = end - self._now()
-            if left <= 0.0:
-                fault = fault or self._unfinished(end, may_wait=-left < seconds)
-                if fault is None:
-                    break
-                if -left > max(seconds, limits.extend_s):
-                    raise BreachError(fault)
-            await self._more(min(limits.look_s, left) if left > 0.0 else limits.look_s)
+    async def run(self, seconds: float) -> EffectEvidence:
+        """Watch for so many seconds; the evidence.
+
+        The watch ends only while the engine is up and takes requests, after it has served enough, and with a good answer to
+        a synthetic request that was sent when the time was over. Otherwise it goes on for as long as `BakeLimits` says.
+
+        Callers' replies alone decide nothing: what they show is a breach when a synthetic request, which is then sent
+        at once, goes badly as well (`bake_slow`: begins later than the incumbent's usual replies). For `bake_errors` the
+        circuit breaker's probe has decided already.
+
+        Raises:
+            BreachError: bake_leak, bake_raw_tool_call, bake_broken_template, bake_empty, bake_markdown, bake_loop,
+                bake_errors, bake_slow, bake_gone, bake_probe or bake_unserved.
+        """
+        prober = asyncio.create_task(self._send_probes())
+        try:
+            left = await self._run(seconds, self._now() + seconds, prober)
+        finally:
+            prober.cancel()
+            await asyncio.wait([prober])
+            prober.cancelled() or prober.exception()  # marked as retrieved
         unconfirmed = self._suspicion and self._suspicion.code
         found = {"seconds": round(seconds - left, 2), "turns": self._turns, "unconfirmed": unconfirmed}
         return {**found, **bake.evidence(self._state)}
 
-    async def send_probes(self, probe: Probe) -> None:
+    async def _run(self, seconds: float, end: float, prober: asyncio.Task[None]) -> float:
+        """Watch to the end; the seconds that were left then. Raises BreachError."""
+        limits = self._limits
+        while True:
+            self._judge()
+            fault, left = self._check(prober), end - self._now()
+            if left <= 0.0:
+                fault = fault or self._unfinished(end, may_wait=-left < seconds)
+                if fault is None:
+                    return left
+                if -left > max(seconds, limits.extend_s):
+                    raise BreachError(fault)
+            await self._more(min(limits.look_s, left) if left > 0.0 else limits.look_s)
+
+    async def _send_probes(self) -> None:
         """Send synthetic requests, one at a time: in turn, and when one is due."""
         while True:
             with suppress(TimeoutError):
@@ -112,7 +92,7 @@ class _Watch:
                     await self._turn_is_due.wait()
             self._turn_is_due.clear()
             self._begun = self._now()
-            self._turn = await probe()
+            self._turn = await self._probe()
             self._good = self._begun
             self._turns += 1
 

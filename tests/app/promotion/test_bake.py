@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from app.config.config import Promotion
 from app.promotion import bake
 from app.promotion.bake import BakeLimits
 from app.promotion.state_machine import BreachError, EffectError, FailureReason
-from app.promotion.watch import bake_limits, watch_replies
+from app.promotion.watch import ReplyWatch
 from app.telemetry.reply_window import ReplyOutcome, ReplyWindow
 from tests.scale import PATIENCE
 
@@ -117,7 +116,7 @@ def test_twice_as_slow_is_noticed_and_a_tenth_slower_is_not() -> None:
     assert code(baked(twice, USUAL)) == "bake_slow"
     assert code(baked([*USUAL[:95], *spoken([30.0] * 5)] * 4, USUAL)) is None
     assert code(baked(spoken([60.0] * 300), USUAL[: LIMITS.least - 1])) is None  # with nothing to compare
-    assert code(baked(twice, USUAL, bake_limits(Promotion(bake_slow_factor=1000.0)))) is None
+    assert code(baked(twice, USUAL, BakeLimits(slow_factor=1000.0))) is None
 
 
 def test_callers_who_gave_up_before_the_first_word_are_counted_as_slow() -> None:
@@ -151,7 +150,7 @@ class Turns:
 async def watched(window: ReplyWindow, seconds: float, **more: Any) -> dict[str, Any]:
     """The evidence of a watch."""
     usual = {"limits": QUICK, "down": lambda: None, "probe": Turns()}
-    return await watch_replies(window, "annie", "new", "old", seconds, **{**usual, **more})
+    return await ReplyWatch(window, "annie", "new", "old", **{**usual, **more}).run(seconds)
 
 
 async def breached(
