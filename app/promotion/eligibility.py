@@ -37,18 +37,21 @@ class EligibilityFacts:
     trusted: Mapping[str, Ed25519PublicKey]
     now: datetime  # with a zone
     max_age_days: float | None
-    root: str | None  # present digest of the candidate's files; None: `weights` says why they are not sound
-    planned: EngineIdentity | None  # the engine as it would be started
-    spec: str  # digest of its spec
+    # The present root digest of the weights, and the engine as it would be started; or why the weights are not sound.
+    candidate: tuple[str, EngineIdentity] | str
+    spec: str  # digest of the engine's spec
     suite: str  # digest of the suite in force
-    policy: str  # and of the policy
+    policy: Policy  # in force
     numerics: Numerics = field(default_factory=Numerics)  # what is known of them before a start
-    rules: Policy | None = None  # the policy in force itself
     baseline: str | None = None  # root of the baseline that the configuration names
     heard: Mapping[str, str] = field(default_factory=dict)  # `app.engines.heard.settings` of the model
     origins: Mapping[str, Origin] = field(default_factory=dict)  # of known artefacts, by root
-    weights: str = ""
     revocations: tuple[Revocation, ...] = ()  # all of them
+
+    @property
+    def root(self) -> str | None:
+        """The present root digest of the weights, if they are sound."""
+        return None if isinstance(self.candidate, str) else self.candidate[0]
 
 
 def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEvidence:
@@ -79,8 +82,7 @@ def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEviden
 
 def refusal_of_rollback(known: KnownEngine, revocations: Iterable[Revocation]) -> FailureReason | None:
     """Why a model may not be rolled back to an engine that served it before; None: it may. It needs no report."""
-    things: list[tuple[Thing, str | None]] = [("engine", known.digest), ("artefact", known.artefact)]
-    return _revoked(things, revocations)
+    return _revoked([("engine", known.digest), ("artefact", known.artefact)], revocations)
 
 
 # ---------------------------------------------------------------------------------- the checks
@@ -130,21 +132,26 @@ def _checks(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[
     yield lambda: _sound(facts)
     if opened is None:
         return
-    statement = opened.statement
+    statement, policy = opened.statement, facts.policy
     yield lambda: checks.age(statement, facts.now, facts.max_age_days)
     yield lambda: checks.verdict(statement)
-    if facts.root is not None and facts.planned is not None:
-        root, planned = facts.root, facts.planned
+    if not isinstance(facts.candidate, str):
+        root, planned = facts.candidate
+        engine = _comparable(planned, statement.candidate.engine, policy.numerics)
         yield lambda: checks.artefact(statement, root, planned.name)
-        rule = facts.rules.numerics if facts.rules is not None else NumericsRule()
-        yield lambda: checks.numerics(statement, facts.numerics, planned.name, rule, runs=False)
-        yield lambda: checks.engine(statement, _comparable(planned, statement.candidate.engine, rule))
+        yield lambda: checks.numerics(statement, facts.numerics, planned.name, policy.numerics, runs=False)
+        yield lambda: checks.engine(statement, engine)
     yield lambda: checks.pinned(statement.suite, facts.suite, "mismatch_suite")
-    yield lambda: checks.pinned(statement.policy, facts.policy, "mismatch_policy")
+    yield lambda: checks.pinned(statement.policy, policy.digest, "mismatch_policy")
     yield lambda: checks.heard(statement, facts.heard)
-    if (rules := facts.rules) is not None and statement.policy.digest == facts.policy:
-        yield lambda: checks.complete(statement, rules)
+    if statement.policy.digest == policy.digest:
+        yield lambda: checks.complete(statement, policy)
     yield lambda: _baseline(facts, statement)
+
+
+def _sound(facts: EligibilityFacts) -> None:
+    if isinstance(facts.candidate, str):
+        raise ReportError("mismatch_artefact", facts.candidate)
 
 
 def _baseline(facts: EligibilityFacts, statement: Statement) -> None:
@@ -155,13 +162,21 @@ def _baseline(facts: EligibilityFacts, statement: Statement) -> None:
     checks.baseline(statement, facts.baseline)
 
 
-def _sound(facts: EligibilityFacts) -> None:
-    if facts.root is None or facts.planned is None:
-        raise ReportError("mismatch_artefact", facts.weights or "the engine names no artefact")
+def _comparable(planned: EngineIdentity, reported: EngineIdentity, rule: NumericsRule) -> EngineIdentity:
+    """The planned engine without the parts that cannot or need not be compared before a start.
+
+    An engine that does not run yet states no build; that is compared once it runs (IDENTIFY). If the KV cache's
+    type may differ, so may the flags that set it.
+    """
+    if planned.build == UNKNOWN:
+        planned = replace(planned, build=reported.build)
+    if "kv_cache" in rule.may_differ and without_kv_flags(planned.argv) == without_kv_flags(reported.argv):
+        planned = replace(planned, argv=reported.argv)
+    return planned
 
 
 def _evidence(facts: EligibilityFacts, opened: VerifiedReport | None) -> EffectEvidence:
-    known: EffectEvidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy}
+    known: EffectEvidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy.digest}
     if opened is None:
         return known
     statement = opened.statement
@@ -176,16 +191,3 @@ def _evidence(facts: EligibilityFacts, opened: VerifiedReport | None) -> EffectE
         "numerics": str(statement.candidate.numerics or "not recorded"),
         "baseline": statement.baseline.model.root,
     }
-
-
-def _comparable(planned: EngineIdentity, reported: EngineIdentity, rule: NumericsRule) -> EngineIdentity:
-    """The planned engine without the parts that cannot or need not be compared before a start.
-
-    An engine that does not run yet states no build; that is compared once it runs (IDENTIFY). If the KV cache's
-    type may differ, so may the flags that set it.
-    """
-    if planned.build == UNKNOWN:
-        planned = replace(planned, build=reported.build)
-    if "kv_cache" in rule.may_differ and without_kv_flags(planned.argv) == without_kv_flags(reported.argv):
-        planned = replace(planned, argv=reported.argv)
-    return planned

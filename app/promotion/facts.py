@@ -11,8 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from app.config.config import Config
 from app.engines.heard import settings
 from app.engines.identity import planned
+from app.promotion import overrides
 from app.promotion.eligibility import EligibilityFacts, Origin
-from app.promotion.state_machine import EffectError, FailureReason
+from app.promotion.state_machine import EffectError, FailureReason, OperationPlan
 from app.registry.registry import RegistryReader
 from app.registry.values import KnownArtefact, KnownReport, Revocation
 from deploy.engine.dialects import from_arguments
@@ -22,7 +23,8 @@ from gates.artefact.manifest import Artefact
 from gates.contracts.case import Suite
 from gates.contracts.errors import GatesError, KeyFileError, ManifestError, ReportError
 from gates.policy.load import policy_for
-from gates.report.checks import MAX_SHOWN
+from gates.policy.policy import Policy
+from gates.report.checks import first_few
 from gates.report.keys import trusted
 from gates.report.statement import Statement
 from gates.report.verify import open_report, read_bounded
@@ -41,6 +43,15 @@ def suite_in_force(name_or_path: str) -> Suite:
     return load_suite(name_or_path)
 
 
+def gates_in_force(config: Config) -> tuple[Suite, Policy]:
+    """The configured suite and policy; for a thread. Raises EffectError: one of them cannot be read."""
+    try:
+        suite = suite_in_force(config.gates.suite)
+        return suite, policy_for(config.gates.policy, suite)
+    except (GatesError, OSError) as error:
+        raise EffectError(FailureReason("gates_unreadable", str(error))) from None
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryRecords:
     """From the registry: the report that was named, every revocation and artefact; and what is waived now."""
@@ -52,10 +63,16 @@ class RegistryRecords:
     waived: Collection[str]
 
 
-def records(reader: RegistryReader, report: str | None, waived: Collection[str] = ()) -> RegistryRecords:
+def records(reader: RegistryReader, plan: OperationPlan, now: datetime) -> RegistryRecords:
     """Quick; for the registry's thread. Raises StorageFailed."""
-    known = reader.find(KnownReport, digest=report)
-    return RegistryRecords(report, known, reader.all(Revocation), reader.all(KnownArtefact), waived)
+    active = overrides.active(reader, now).values()
+    return RegistryRecords(
+        plan.report,
+        reader.find(KnownReport, digest=plan.report),
+        reader.all(Revocation),
+        reader.all(KnownArtefact),
+        overrides.waived_codes(active, model=plan.model, engine=plan.candidate),
+    )
 
 
 def collect(
@@ -71,14 +88,13 @@ def collect(
 
     Raises EffectError: the suite, the policy, or the manifest of the configured baseline cannot be read.
     """
-    serves, gates = config.models[model], config.gates
+    suite, policy = gates_in_force(config)
+    serves = config.models[model]
     try:
-        suite = suite_in_force(gates.suite)
-        policy = policy_for(gates.policy, suite)
         baseline = baseline_manifest(config.engines[serves.baseline]).root if serves.baseline else None
-    except (GatesError, OSError) as error:
+    except ManifestError as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
-    artefact, weights = verified(spec, reads_weights)
+    artefact, why = verified(spec, reads_weights)
     origins: dict[str, Origin] = {known.root: (known.base_model, known.parents) for known in found.artefacts}
     if artefact is not None:  # its present manifest counts
         origins[artefact.root] = artefact.provenance.base_model, artefact.provenance.parents
@@ -87,15 +103,12 @@ def collect(
         report=_bytes(found.report, config.state_dir),
         trusted=_keys(config.state_dir),
         now=now,
-        max_age_days=gates.max_age_days,
-        root=artefact.root if artefact else None,
-        weights=weights,
-        planned=planned(spec, artefact) if artefact else None,
+        max_age_days=config.gates.max_age_days,
+        candidate=(artefact.root, planned(spec, artefact)) if artefact else why,
         numerics=from_arguments(spec),
         spec=spec_digest(spec),
         suite=suite.digest,
-        policy=policy.digest,
-        rules=policy,
+        policy=policy,
         baseline=baseline,
         heard=settings(serves),
         origins=origins,
@@ -129,10 +142,8 @@ def _keys(state_dir: Path) -> Mapping[str, Ed25519PublicKey]:
 
 def _bytes(known: KnownReport | None, state_dir: Path) -> bytes | None:
     """The report's file; None if it is missing, or too large to be a report."""
-    if known is None:
-        return None
     try:
-        return read_bounded(state_dir / known.path)
+        return read_bounded(state_dir / known.path) if known else None
     except ReportError:
         return None
 
@@ -147,8 +158,6 @@ def verified(spec: EngineSpec, reads_weights: bool = True) -> tuple[Artefact | N
         problems = artefacts.verify(folder) if reads_weights else ()
     except (ManifestError, OSError) as error:
         return None, str(error)
-    if not problems:
-        return found, ""
-    more = f" and {len(problems) - MAX_SHOWN} more" if len(problems) > MAX_SHOWN else ""
-    shown = "; ".join(map(str, problems[:MAX_SHOWN]))
-    return None, f"{folder.name} is not what its manifest says: {shown}{more}"
+    if problems:
+        return None, f"{folder.name} is not what its manifest says: {first_few(problems)}"
+    return found, ""

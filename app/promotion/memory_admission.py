@@ -25,14 +25,11 @@ class MemoryAdmission:
         memory = self._guard.memory()
         if not loads or memory is None:
             return Strategy.BLUE_GREEN
-        need = sum(self._need(spec) or 0 for spec in loads)
-        return Strategy(strategy(memory.available, need, memory.floor))
-
-    def _need(self, spec: EngineSpec) -> int | None:
         try:
-            return self._guard.need(spec)
+            need = sum(map(self._guard.need, loads))
         except DeployError:
-            return None  # its start will report the error
+            need = 0  # ADMIT will report the error
+        return Strategy(strategy(memory.available, need, memory.floor))
 
     def admit(self, spec: EngineSpec) -> dict[str, object]:
         """Check that the memory for it is there; the figures as evidence. Raises EffectError."""

@@ -49,7 +49,7 @@ class ReplicaWatch:
                     await self._pool.changed.wait()
 
     async def _look_at(self, name: str) -> None:
-        spec = next((spec for spec in self._catalogue.specs() if spec.name == name), None)
+        spec = next((spec for spec in self._catalogue.values() if spec.name == name), None)
         if spec is None:
             return
         engine = self._pool.started(name)

@@ -101,7 +101,7 @@ def plan(
             candidates=new[1:],
             incumbent=found.live.engine,
             incumbents=tuple(engine for engine in old if engine != found.live.engine),
-            strategy=memory.strategy([it for it in map(catalogue.spec, new) if it.name not in up]),
+            strategy=memory.strategy([it for it in map(catalogue.__getitem__, new) if it.name not in up]),
             generation=found.live.generation,
             previous=found.previous.engine if found.previous else None,
             fallback=spare[0] if spare else None,
@@ -123,7 +123,7 @@ def _candidates(
         return _previous(request, found, config, catalogue)
     kind = config.models[request.model].kind
     digests = tuple(map(catalogue.digest, (request.engine, *request.replicas)))
-    specs = [catalogue.spec(digest) for digest in digests]
+    specs = [catalogue[digest] for digest in digests]
     if bad := next((spec.name for spec in specs if spec.kind != kind), None):
         raise BadField(f"{bad} is not for {kind}, and {request.model} is", param="engine")
     if fault := replicas_fault(specs):

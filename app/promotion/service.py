@@ -108,7 +108,7 @@ class PromotionService:
         Suite and policy are read again when they are needed.
         """
         self._deps.config = config
-        self.catalogue.extend(config.engines)
+        self.catalogue.configure(config.engines)
         suite_in_force.cache_clear()
         for model, engines in self._coming.items():
             for known in engines:
@@ -175,7 +175,7 @@ class PromotionService:
         while waiting:
             engine = waiting.pop(0)
             try:
-                artefact, why = await asyncio.to_thread(verified, self.catalogue.spec(engine))
+                artefact, why = await asyncio.to_thread(verified, self.catalogue[engine])
             except Exception as error:  # what cannot be read is not what was promoted, as far as is known
                 report("weights", error)
                 artefact, why = None, f"its weights could not be read ({type(error).__name__})"

@@ -4,7 +4,7 @@ An engine whose table was edited is another engine. The earlier spec is kept whi
 engine can be stopped, or brought back.
 """
 
-from collections.abc import ItemsView, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -14,16 +14,16 @@ from app.registry.values import KnownEngine
 from deploy.engine.spec import EngineSpec, spec_digest
 
 
-class SpecCatalogue:
-    """Specs by digest and by name. A name belongs to the configuration's engine first."""
+class SpecCatalogue(dict[str, EngineSpec]):
+    """Specs by digest, and by name. A name belongs to the configuration's engine first."""
 
     def __init__(self, engines: Mapping[str, EngineSpec]) -> None:
         self._digests = {name: spec_digest(spec) for name, spec in engines.items()}
-        self._specs = {self._digests[name]: spec for name, spec in engines.items()}
+        super().__init__((self._digests[name], spec) for name, spec in engines.items())
 
     def kept(self) -> dict[str, EngineSpec]:
         """The engines that the configuration does not have any more, by name."""
-        return {spec.name: spec for spec in self._specs.values() if spec.name not in self._digests}
+        return {spec.name: spec for spec in self.values() if spec.name not in self._digests}
 
     def digest(self, name: str) -> str:
         """The digest of an engine of the configuration. Raises UnknownThing."""
@@ -36,51 +36,36 @@ class SpecCatalogue:
 
     def digest_of(self, spec: EngineSpec) -> str:
         """The digest of a known engine: that of its spec as it was configured, also if it was renamed here."""
-        return next(digest for digest, known in self._specs.items() if known == spec)
-
-    def __contains__(self, digest: str) -> bool:
-        return digest in self._specs
-
-    def spec(self, digest: str) -> EngineSpec:
-        """The spec with this digest. Raises KeyError."""
-        return self._specs[digest]
-
-    def items(self) -> ItemsView[str, EngineSpec]:
-        """All of them, with their digests."""
-        return self._specs.items()
-
-    def specs(self) -> tuple[EngineSpec, ...]:
-        return tuple(self._specs.values())
+        return next(digest for digest, known in self.items() if known == spec)
 
     def name(self, digest: str) -> str:
         """The name of an engine; the first characters of its digest if it is not known."""
-        spec = self._specs.get(digest)
-        return spec.name if spec else digest[:19]
+        return self[digest].name if digest in self else digest[:19]
 
     def clashes(self, engines: Mapping[str, EngineSpec]) -> list[str]:
         """Names of these engines that belong to an earlier engine here, which may be running."""
-        earlier = {name: spec for name, spec in self.kept().items() if name in engines}
-        return sorted(name for name, spec in earlier.items() if spec != engines[name])
+        kept = self.kept()
+        return sorted(name for name, spec in engines.items() if kept.get(name, spec) != spec)
 
-    def extend(self, engines: Mapping[str, EngineSpec]) -> None:
+    def configure(self, engines: Mapping[str, EngineSpec]) -> None:
         """Add engines of the configuration; the earlier one of a name gets another name."""
         for name, spec in engines.items():
             digest, before = spec_digest(spec), self._digests.get(name)
             if before not in (None, digest):
-                self._specs[before] = _renamed(self._specs[before], before)
-            self._digests[name], self._specs[digest] = digest, spec
+                self[before] = _renamed(self[before], before)
+            self._digests[name], self[digest] = digest, spec
 
     def add(self, known: KnownEngine) -> None:
         """Add an engine that the registry knows and the configuration does not; no effect on others."""
-        if known.digest in self._specs:
+        if known.digest in self:
             return
         spec = spec_of(known.spec)
         if spec.name in self._digests:  # the configuration has given the name to another engine
-            own = self._specs[self._digests[spec.name]]
+            own = self[self._digests[spec.name]]
             spec = _renamed(spec, known.digest)
             if own.url == spec.url:
                 spec = replace(spec, key_file=own.key_file, ca_file=own.ca_file)
-        self._specs[known.digest] = spec
+        self[known.digest] = spec
 
 
 def _renamed(spec: EngineSpec, digest: str) -> EngineSpec:

@@ -79,7 +79,9 @@ class Startup:
 
     async def _found(self) -> tuple[FoundContainer, ...]:
         try:
-            return await factory.running(self._deps.catalogue.specs(), state_dir=self._deps.config.state_dir)
+            return await factory.running(
+                tuple(self._deps.catalogue.values()), state_dir=self._deps.config.state_dir
+            )
         except DeployError as error:
             self._log.error("engines_unknown", error=loggable(error))
             return ()
@@ -93,7 +95,7 @@ class Startup:
 
     def _start_now(self, engine: str, up: Collection[str]) -> bool:
         """Start an engine in the background; False: it has to wait for its turn to load."""
-        spec = self._deps.catalogue.spec(engine)
+        spec = self._deps.catalogue[engine]
         if spec.driver in ("docker", "process") and engine not in up:
             return False
         self._deps.pool.backend(spec, self._model(spec.name)).want()
@@ -102,7 +104,7 @@ class Startup:
     async def _load(self, waiting: list[str]) -> None:
         """Load one after the other; a failed one is not retried here."""
         while waiting:
-            spec = self._deps.catalogue.spec(waiting.pop(0))
+            spec = self._deps.catalogue[waiting.pop(0)]
             try:
                 async with self._deps.memory.lease.held(HOLDER, wait_s=LOAD_SECONDS):
                     await self._deps.pool.backend(spec, self._model(spec.name)).up()

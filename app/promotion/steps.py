@@ -19,7 +19,7 @@ from app.engines.identity import target_of
 from app.engines.pool import EnginePool
 from app.promotion import eligibility, inspection, overrides
 from app.promotion.bake import ALPHA, BakeLimits
-from app.promotion.facts import RegistryRecords, collect, records, reported, suite_in_force
+from app.promotion.facts import RegistryRecords, collect, gates_in_force, records, reported
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import RegistryExecutor, rests_on_report
 from app.promotion.requests import ModelSnapshot, snapshot
@@ -36,13 +36,11 @@ from app.promotion.state_machine import (
 )
 from app.promotion.watch import ReplyWatch
 from app.registry.errors import StorageFailed
-from app.registry.registry import Registry
 from app.telemetry.reply_window import ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import EngineState
 from deploy.engine.supervised import Engine
-from gates.contracts.errors import PolicyError, ReportError, SuiteError
-from gates.policy.load import policy_for
+from gates.contracts.errors import ReportError, SuiteError
 from gates.report import checks
 from gates.report.statement import Statement
 
@@ -104,7 +102,7 @@ async def check(
         if fault := eligibility.refusal_of_rollback(found.engines[effect.engine], found.revocations):
             raise RefusalError(fault)
         return {"previous": effect.engine}
-    recorded, spec = await _records(deps, plan), deps.catalogue.spec(effect.engine)
+    recorded, spec = await _records(deps, plan), deps.catalogue[effect.engine]
     look = partial(collect, recorded, deps.config, plan.model, spec, now=datetime.now(UTC))
     facts = await asyncio.to_thread(look, reads_weights=reads_weights)
     if reads_weights or spec.name not in deps.pool.model_route(plan.model).live:
@@ -124,13 +122,7 @@ async def recheck(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Ef
 
 async def _records(deps: Dependencies, plan: OperationPlan) -> RegistryRecords:
     """The registry's records of a plan's report, with the refusals that overrides waive now."""
-
-    def read(registry: Registry) -> RegistryRecords:
-        active = overrides.active(registry, datetime.now(UTC)).values()
-        waived = overrides.waived_codes(active, model=plan.model, engine=plan.candidate)
-        return records(registry, plan.report, waived)
-
-    return await deps.registry.run(read)
+    return await deps.registry.run(lambda registry: records(registry, plan, datetime.now(UTC)))
 
 
 # ------------------------------------------------------------------------- memory, start and stop
@@ -149,13 +141,13 @@ async def lease(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 
 def _loads(deps: Dependencies, engine: str) -> bool:
     """Whether a start would take memory of this host."""
-    spec = deps.catalogue.spec(engine)
+    spec = deps.catalogue[engine]
     return spec.driver != "url" and not deps.pool.is_up(spec.name)
 
 
 async def admit(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """There is memory for the engine; if it runs, it has it already."""
-    spec = deps.catalogue.spec(effect.engine)
+    spec = deps.catalogue[effect.engine]
     if deps.pool.is_up(spec.name):
         return {"engine": spec.name, "runs": True}
     return await asyncio.to_thread(deps.memory.admit, spec)
@@ -166,7 +158,7 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 
     If the host runs short of memory meanwhile, a candidate is killed, and an engine that served before is not.
     """
-    spec = deps.catalogue.spec(effect.engine)
+    spec = deps.catalogue[effect.engine]
     try:
         lease = deps.memory.lease.held(plan.operation, wait_s=inf)
         async with lease if _loads(deps, effect.engine) else nullcontext():
@@ -235,7 +227,7 @@ async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
 
 async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """The running engine is what the report and the spec say."""
-    spec = deps.catalogue.spec(effect.engine)
+    spec = deps.catalogue[effect.engine]
     stated: Statement | None = None
     waived: Collection[str] = ()
     if plan.report is not None:
@@ -253,17 +245,12 @@ async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> E
 
 async def _numerics(deps: Dependencies, stated: Statement, engine: Engine) -> EffectEvidence:
     """Check that the running engine computes with what the report states. Raises RefusalError, EffectError."""
+    _, policy = await asyncio.to_thread(gates_in_force, deps.config)
     try:
-        gates = deps.config.gates
-        rule = (
-            await asyncio.to_thread(lambda: policy_for(gates.policy, suite_in_force(gates.suite)))
-        ).numerics
         found = (await engine.describe())["numerics"]
-        permitted = checks.numerics(stated, found, engine.name, rule, runs=True)
+        permitted = checks.numerics(stated, found, engine.name, policy.numerics, runs=True)
     except ReportError as error:
         raise RefusalError(FailureReason(error.code, str(error))) from None
-    except (PolicyError, OSError) as error:
-        raise EffectError(FailureReason("gates_unreadable", str(error))) from None
     except DeployError as error:
         raise EffectError(FailureReason("engine_down", str(error))) from None
     return {"numerics": str(found), **({"differs": list(permitted)} if permitted else {})}
@@ -274,7 +261,7 @@ async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
     await asyncio.to_thread(_import_asking)
     from app.promotion import warmup
 
-    spec, state = deps.catalogue.spec(effect.engine), _ready_state(deps, effect)
+    spec, state = deps.catalogue[effect.engine], _ready_state(deps, effect)
     thinking, context = deps.config.models[plan.model].thinking != "off", state.abilities.context
     with deps.memory.guarding(deps.pool.backend(spec, plan.model).make()):
         return await warmup.warm(
@@ -287,12 +274,11 @@ async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     await asyncio.to_thread(_import_asking)
     from app.promotion import canary
 
-    spec, gates = deps.catalogue.spec(effect.engine), deps.config.gates
+    spec = deps.catalogue[effect.engine]
+    suite, policy = await asyncio.to_thread(gates_in_force, deps.config)
     try:
-        suite = await asyncio.to_thread(suite_in_force, gates.suite)
-        policy = await asyncio.to_thread(policy_for, gates.policy, suite)
         questions = canary.canary_for(suite)
-    except (PolicyError, SuiteError, OSError) as error:
+    except SuiteError as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
     state = _ready_state(deps, effect)
     target = target_of(spec, state)

@@ -165,4 +165,4 @@ def test_they_are_no_part_of_an_engine_s_identity(tmp_path: Path) -> None:
 
     catalogue = SpecCatalogue({"e": replace(keyed, media=("image",))})
     catalogue.add(KnownEngine(digest=spec_digest(plain), name="e", artefact=None, spec=spec_text(plain)))
-    assert catalogue.spec(spec_digest(plain)).key_file == tmp_path / "k"
+    assert catalogue[spec_digest(plain)].key_file == tmp_path / "k"

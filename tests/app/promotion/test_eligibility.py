@@ -12,8 +12,15 @@ import pytest
 from app.engines.identity import planned
 from app.promotion import eligibility
 from app.promotion.eligibility import EligibilityFacts
-from app.promotion.facts import collect, records, reported
-from app.promotion.state_machine import EffectError, FailureReason, RefusalError
+from app.promotion.facts import RegistryRecords, collect, records, reported
+from app.promotion.state_machine import (
+    EffectError,
+    FailureReason,
+    OperationKind,
+    OperationPlan,
+    RefusalError,
+    Strategy,
+)
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, KnownEngine, KnownReport, Revocation, Thing
 from deploy.engine.spec import EngineSpec, spec_digest
@@ -42,14 +49,20 @@ def signed(statement: Statement) -> bytes:
     return dsse.render(dsse.sign(statement_text(statement), KEY))
 
 
-GOOD = replace(examples.passing(), samples=replace(examples.passing().samples, lines=()))
+POLICY = load_policy("annie")
+WHOLE = examples.passed(POLICY)
+"""The decision of a report in which nothing that the policy demands is missing."""
+GOOD = replace(
+    examples.passing(), samples=replace(examples.passing().samples, lines=()), decision=WHOLE,
+    policy=Pinned(POLICY.name, 1, POLICY.digest),
+)  # fmt: skip
 """Without its two thousand samples, which nobody asks for here."""
 REPORT = signed(GOOD)
 OPENED = open_report(REPORT, {SIGNER: KEY.public_key()})
 FACTS = EligibilityFacts(
     asked=OPENED.digest, report=REPORT, trusted={SIGNER: KEY.public_key()}, now=WHEN + timedelta(days=2), max_age_days=7,
-    root=CANDIDATE.model.root, planned=replace(CANDIDATE.engine, build="unknown"), spec=SPEC,
-    suite=GOOD.suite.digest, policy=GOOD.policy.digest,
+    candidate=(CANDIDATE.model.root, replace(CANDIDATE.engine, build="unknown")), spec=SPEC,
+    suite=GOOD.suite.digest, policy=POLICY,
 )  # fmt: skip
 
 
@@ -88,16 +101,14 @@ def test_a_sequential_run_is_enough_for_a_policy_that_allows_it() -> None:
     assert refusal(sequential("allowed")) is None
 
 
-POLICY = load_policy("annie")
-WHOLE = examples.passed(POLICY)
-"""The decision of a report in which nothing that the policy demands is missing."""
-
-
 def deciding(**changes: object) -> EligibilityFacts:
-    """The facts with a report under a real policy, whose decision is another."""
-    policy = Pinned(POLICY.name, 1, POLICY.digest)
-    facts = stating(decision=replace(WHOLE, **changes), policy=policy)  # type: ignore[arg-type]
-    return replace(facts, policy=POLICY.digest, rules=POLICY)
+    """The facts with a report whose decision is another."""
+    return stating(decision=replace(WHOLE, **changes))  # type: ignore[arg-type]
+
+
+def serving(root: str = CANDIDATE.model.root, **engine: object) -> EligibilityFacts:
+    """The facts where other weights, or another engine, would be started."""
+    return replace(FACTS, candidate=(root, replace(CANDIDATE.engine, **engine)))  # type: ignore[arg-type]
 
 
 def without_rule(demand: RequiredResult) -> EligibilityFacts:
@@ -121,26 +132,25 @@ def computing(found: Numerics) -> EligibilityFacts:
 
 
 def permitting(facts: EligibilityFacts, *parts: Part, required: bool = False) -> EligibilityFacts:
-    """The facts under a policy with this rule, of which they are a whole report."""
+    """The facts under a policy with this rule, of which the report is one."""
     policy = replace(POLICY, numerics=NumericsRule(parts, required))
     assert facts.report is not None
     stated = open_report(facts.report, FACTS.trusted).statement
-    report = signed(replace(stated, decision=WHOLE, policy=Pinned(POLICY.name, 1, POLICY.digest)))
-    return replace(facts, report=report, asked=None, rules=policy, policy=policy.digest)
+    report = signed(replace(stated, policy=Pinned(POLICY.name, 1, policy.digest)))
+    return replace(facts, report=report, asked=None, policy=policy)
 
 
 def sequential(mode: Literal["refused", "allowed"]) -> EligibilityFacts:
-    """The facts with a whole report of a sequential run, under a policy that refuses it or not."""
-    facts = stating(decision=WHOLE, policy=Pinned(POLICY.name, 1, POLICY.digest), sequential="5eed")
-    return replace(facts, policy=POLICY.digest, rules=replace(POLICY, sequential=mode))
+    """The facts with a report of a sequential run, under a policy that refuses it or not."""
+    policy = replace(POLICY, sequential=mode)
+    return replace(stating(policy=Pinned(POLICY.name, 1, policy.digest), sequential="5eed"), policy=policy)
 
 
 def with_cache(kind: str, *args: str) -> EligibilityFacts:
     """The facts where the cache's type is another argument of the engine."""
     argv = (*CANDIDATE.engine.argv, "--cache-type-k", kind, *args)
-    assert FACTS.planned is not None
     facts = computing(Numerics(kv_cache=f"K {kind}, V f16"))
-    return replace(facts, planned=replace(FACTS.planned, argv=argv))
+    return replace(facts, candidate=serving(argv=argv).candidate)
 
 
 HEARD = {"judged": "through", "reasoning": "strip"}
@@ -156,12 +166,12 @@ REFUSALS: list[tuple[str, Callable[[], EligibilityFacts]]] = [
     ("report_stale", lambda: replace(FACTS, now=WHEN - timedelta(hours=1))),
     ("verdict_not_pass", lambda: stating(decision=replace(GOOD.decision, verdict=Verdict.INCONCLUSIVE))),
     ("verdict_not_pass", lambda: replace(FACTS, asked=None, report=signed(examples.failing()))),
-    ("mismatch_artefact", lambda: replace(FACTS, root=examples.sha("other weights"))),
-    ("mismatch_artefact", lambda: replace(FACTS, root=None, planned=None, weights="a file was changed")),
-    ("mismatch_engine", lambda: replace(FACTS, planned=replace(CANDIDATE.engine, argv=("--other",)))),
-    ("mismatch_engine", lambda: replace(FACTS, planned=replace(CANDIDATE.engine, image="x@sha256:0"))),
-    ("mismatch_engine", lambda: replace(FACTS, planned=replace(CANDIDATE.engine, dialect="openai"))),
-    ("mismatch_engine", lambda: replace(FACTS, planned=replace(CANDIDATE.engine, build="vLLM 0.1"))),
+    ("mismatch_artefact", lambda: serving(examples.sha("other weights"))),
+    ("mismatch_artefact", lambda: replace(FACTS, candidate="a file was changed")),
+    ("mismatch_engine", lambda: serving(argv=("--other",))),
+    ("mismatch_engine", lambda: serving(image="x@sha256:0")),
+    ("mismatch_engine", lambda: serving(dialect="openai")),
+    ("mismatch_engine", lambda: serving(build="vLLM 0.1")),
     ("mismatch_numerics", lambda: computing(Numerics(kv_cache="K q8_0, V f16"))),
     ("mismatch_numerics", lambda: permitting(FACTS, required=True)),
     ("mismatch_engine", lambda: permitting(replace(with_cache("q8_0"), numerics=Numerics()), "gpu")),
@@ -255,7 +265,7 @@ def test_a_waived_code_refuses_nothing_and_is_told_with_its_reason() -> None:
 def test_behind_a_waived_question_the_others_are_still_asked() -> None:
     stale = replace(FACTS, now=WHEN + timedelta(days=8))
     for facts, code in (
-        (replace(stale, root=examples.sha("other weights")), "mismatch_artefact"),
+        (replace(stale, candidate="a file was changed"), "mismatch_artefact"),
         (replace(stale, suite=examples.sha("stricter")), "mismatch_suite"),
         (replace(stale, revocations=revoked("key", SIGNER).revocations), "revoked"),
     ):
@@ -267,7 +277,7 @@ def test_without_a_report_the_weights_must_still_be_sound_and_not_revoked() -> N
     found = eligibility.check(none, {"report_missing"})
     assert found["artefact"] == CANDIDATE.model.root and "report" not in found
     for facts, code in (
-        (replace(none, root=None, planned=None), "mismatch_artefact"),
+        (replace(none, candidate="a file was changed"), "mismatch_artefact"),
         (replace(none, revocations=revoked("engine", SPEC).revocations), "revoked"),
     ):
         assert (fault := refusal(facts, {"report_missing"})) and fault.code == code
@@ -330,8 +340,15 @@ class Place:
 
     entry = AuditEntry(at=AT, actor="test", verb="report", subject="annie")
 
+    def found(self, report: str | None) -> RegistryRecords:
+        plan = OperationPlan(
+            operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="new", incumbent="old",
+            strategy=Strategy.BLUE_GREEN, generation=1, report=report,
+        )  # fmt: skip
+        return records(self.registry, plan, WHEN)
+
     def facts(self, report: str | None = None, **gates: str) -> EligibilityFacts:
-        found = records(self.registry, report or self.digest)
+        found = self.found(report or self.digest)
         config = settings(self.state)
         config = config.model_copy(update={"gates": config.gates.model_copy(update=gates)})
         return collect(found, config, "annie", self.spec, now=WHEN)
@@ -355,12 +372,13 @@ def test_what_lies_on_the_disk_is_let_in_unless_something_of_it_changed(place: P
 
 
 def test_the_judged_engine_is_told_only_of_a_genuine_report(place: Place) -> None:
-    found = records(place.registry, place.digest)
+    found = place.found(place.digest)
     stated = reported(found, place.state)
-    assert stated is not None and stated.candidate.engine == place.facts().planned
+    assert stated is not None
+    assert (stated.candidate.model.root, stated.candidate.engine) == place.facts().candidate
     (place.state / "keys" / "report.pub").unlink()
     assert reported(found, place.state) is None
-    assert reported(records(place.registry, None), place.state) is None
+    assert reported(place.found(None), place.state) is None
 
 
 def code(facts: EligibilityFacts) -> str | None:
@@ -388,7 +406,7 @@ def test_without_a_key_to_trust_no_signature_is_believed(place: Place) -> None:
 
 
 def test_the_configured_baseline_is_known_by_its_manifest(place: Place) -> None:
-    found, config = records(place.registry, place.digest), settings(place.state, baseline="small")
+    found, config = place.found(place.digest), settings(place.state, baseline="small")
 
     def root(folder: Path) -> str | None:
         config.engines["small"] = replace(config.engines["small"], artefact=folder)
