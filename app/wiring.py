@@ -5,7 +5,7 @@ import platform
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 
@@ -33,7 +33,6 @@ from app.http.connection import ConnectionLimits
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.service import PromotionService
 from app.proxy.accounting import RequestAccounting
-from app.proxy.context import Tracing
 from app.proxy.handler import ProxyHandler
 from app.shadow.recorder import recorder_for
 from app.telemetry.log import Logger, LogOutput
@@ -47,6 +46,9 @@ from deploy.memory.lease import Lease, lease_path
 SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
 """The APIs that are served over the one core."""
 
+if TYPE_CHECKING:  # an extra
+    from app.proxy.otel import Spans
+
 
 class Gateway:
     """Two ASGI applications over one engine pool."""
@@ -57,7 +59,7 @@ class Gateway:
         admin_token: str,
         log: Logger,
         factory: EngineFactory = driver,
-        tracing: Tracing | None = None,
+        tracing: "Spans | None" = None,
         read: Callable[[], Config] | None = None,
         output: LogOutput | None = None,
     ) -> None:
@@ -77,9 +79,7 @@ class Gateway:
         self.shadow = recorder_for(config, log, partial(metrics.count, "manners_shadow_dropped_total"))
         observe = None if self.shadow is None else self.shadow.take
         accounting = RequestAccounting(metrics, log, self.reply_window, self.tracing, observe)
-        self.proxy = proxy = ProxyHandler(
-            config, pool, metrics, log, self.tracing, accounting, access.accounts
-        )
+        self.proxy = proxy = ProxyHandler(config, pool, metrics, log, accounting, access.accounts)
         out, self.limits = output or LogOutput(), ConnectionLimits(config.gateway.max_connections)
         set_limits(self.limits, config)
         limits = partial(set_limits, self.limits)
@@ -130,7 +130,8 @@ class Gateway:
         await self.access.stop()
         await self.promotions.stop()
         await self.pool.stop()
-        await self.tracing.close()
+        if self.tracing is not None:
+            await self.tracing.close()
         if self.shadow is not None:
             await asyncio.to_thread(self.shadow.close)
 
@@ -169,11 +170,11 @@ def _listener(
     return AccessControl(app, keys, guarded, count=refused, **more)
 
 
-def tracing_for(config: Config) -> Tracing:
+def tracing_for(config: Config) -> "Spans | None":
     """As the configuration asks. Raises ConfigError where the extra is missing."""
     endpoint = config.telemetry.otlp_endpoint
     if endpoint is None:
-        return Tracing()
+        return None
     try:
         from app.proxy import otel
     except ImportError as error:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -18,11 +18,14 @@ from app.errors.tree import (
     Unauthorized,
     UpstreamError,
 )
-from app.proxy.context import RequestContext, Tracing
+from app.proxy.context import RequestContext
 from app.proxy.deadlines import ClientGone
 from app.telemetry.log import Logger
 from app.telemetry.metrics import UNKNOWN, Metrics
 from app.telemetry.reply_window import ReplyOutcome, ReplyWindow, ended_as, wait_of
+
+if TYPE_CHECKING:  # an extra
+    from app.proxy.otel import Spans
 
 
 class RequestAccounting:
@@ -33,13 +36,13 @@ class RequestAccounting:
         metrics: Metrics,
         log: Logger,
         reply_window: ReplyWindow,
-        tracing: Tracing,
+        tracing: "Spans | None",
         observe: Callable[[RequestContext, ReplyOutcome], None] | None = None,  # what an engine was asked for
     ) -> None:
         self._metrics = metrics
         self._log = log
         self._reply_window = reply_window
-        self._tracing = tracing
+        self.tracing = tracing
         self._observe = observe
 
     def closed(self, context: RequestContext) -> None:
@@ -69,7 +72,8 @@ class RequestAccounting:
             code=getattr(context.error, "code", None),
             **facts,
         )
-        self._tracing.ended(context, outcome)
+        if self.tracing is not None:
+            self.tracing.ended(context, outcome)
 
     def failed_over(self, context: RequestContext, error: UpstreamError) -> None:
         """Record an engine's failure of a request that another engine may still answer."""

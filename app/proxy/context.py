@@ -60,23 +60,6 @@ GATEWAY_FAILURES: Final = frozenset({
 """Codes of failures that eject an engine, as Envoy's gateway failures do; an error that the engine states is none."""
 
 
-class Tracing:
-    """Follows requests in a trace. This one keeps nothing: the caller's trace goes through to the engine.
-
-    Where `[telemetry]` names a collector, `app.proxy.otel` gives each request a span of its own; it is imported only then
-    (by `app.wiring`), for its libraries are an extra.
-    """
-
-    def begin(self, context: "RequestContext") -> None:
-        """The request was accepted."""
-
-    def ended(self, context: "RequestContext", outcome: str) -> None:
-        """The request is over; called exactly once. `outcome` is the label of manners_requests_total."""
-
-    async def close(self) -> None:
-        """Hand in what is left; bounded."""
-
-
 class RequestContext:
     """Made when a request's head has been read; `accept` and `try_engine` take it further."""
 

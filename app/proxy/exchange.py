@@ -34,7 +34,7 @@ from app.errors.translate import (
 )
 from app.errors.tree import EngineBroke, MannersError
 from app.proxy.context import RequestContext
-from app.proxy.reply_writer import ReplyWriter, WholeWriter
+from app.proxy.reply_writer import ReplyWriter
 from app.stream.holdback import FILTERED
 from app.stream.logprobs import LogprobAligner
 from app.stream.meter import ThoughtMeter
@@ -134,7 +134,8 @@ class Exchange:
         context = self._context
         self._keeper = context.expect_reply()
         self._aligner = LogprobAligner() if context.parsed.logprobs else None
-        self._takes_short_way = self._keeper is None and self._aligner is None
+        is_labelled = context.stream and self._writer.choice is not None  # its texts are not of choice 0
+        self._takes_short_way = self._keeper is None and self._aligner is None and not is_labelled
         self._writer.set_source(reply, anew=True)
         meter = None if self._watch is None else self._watch.meter
         self._pipeline = Pipeline(context.policy, meter, self._aligner)
@@ -279,13 +280,13 @@ class Exchange:
         last, is_last = events[-1], self._pipeline.over
         if type(last) is Broken:
             is_last, is_filtered = True, last.code == FILTERED and not last.by_engine
-            error = in_stream(last) if context.begun else from_stream(last)
+            error = in_stream(last) if self._writer.begun else from_stream(last)
             error.__cause__ = self._bug
             if is_filtered and (sentence := self._sentence()):
                 context.filtered = error
                 self._aligner = None  # no engine made the tokens of this sentence
                 events = [*events[:-1], Text(0, sentence), Finish(0, "stop"), Done()]
-            elif not context.begun:
+            elif not self._writer.begun:
                 return self._fail(error)
             else:
                 context.broken = error
@@ -349,7 +350,7 @@ def _summed(usage: Usage, cut: ThoughtMeter) -> Usage:
     return Usage({**counts, "completion_tokens_details": {"reasoning_tokens": thought}})
 
 
-async def pass_through(context: RequestContext, surface: Embeddings, writer: WholeWriter) -> None:
+async def pass_through(context: RequestContext, surface: Embeddings, writer: ReplyWriter) -> None:
     """Ask the engine for a reply without text, and hand it on whole; it is due within the first token's time.
 
     Raises what the engine did wrong.

@@ -35,12 +35,12 @@ from app.errors.tree import (
 )
 from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue, Uploads
-from app.proxy.context import ID_SEPARATOR, RequestContext, Tracing
+from app.proxy.context import ID_SEPARATOR, RequestContext
 from app.proxy.deadlines import ClientGone, Deadlines
 from app.proxy.exchange import Exchange, pass_through
 from app.proxy.multi_completion import complete_choices
 from app.proxy.reading import RequestReader
-from app.proxy.reply_writer import StreamWriter, WholeWriter
+from app.proxy.reply_writer import ReplyWriter
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
 
@@ -62,11 +62,9 @@ class ProxyHandler:
         pool: EnginePool,
         metrics: Metrics,
         log: Logger,
-        tracing: Tracing,
         accounting: RequestAccounting,
         accounts: Accounts,
     ) -> None:
-        self._tracing = tracing
         self._accounts = accounts
         self._pool = pool
         self._log = log
@@ -116,7 +114,7 @@ class ProxyHandler:
         if context.request_id in self._ids:  # vLLM refuses an id that is open
             context.rename(f"{context.request_id}{ID_SEPARATOR}{random.getrandbits(64):016x}")
         self._ids.add(context.engine_id)
-        writer: StreamWriter | WholeWriter | None = None
+        writer: ReplyWriter | None = None
         try:
             async with Deadlines(cycle, self._serving) as context.deadlines:
                 context.admission = account.begin(unix_now())
@@ -124,16 +122,12 @@ class ProxyHandler:
                 context.deadlines.timeouts = timeouts = context.model.timeouts
                 queue = self._queues[context.parsed.chat.model]
                 await queue.enter(timeouts.first_token or timeouts.total)
-                batch = self._pool.batch
-                writer = (
-                    StreamWriter(context, batch, cycle) if context.stream else WholeWriter(context, cycle)
-                )
+                writer = ReplyWriter(context, self._pool.batch, cycle)
                 try:
                     context.error = await self._ask(context, writer)
                 finally:
                     queue.leave()
-                    if isinstance(writer, StreamWriter):
-                        writer.close()
+                    writer.close()
             self._log_bug(context, context.error)
         except (ClientGone, asyncio.CancelledError) as gone:
             context.error = gone
@@ -165,10 +159,11 @@ class ProxyHandler:
             raise Draining("this gateway is shutting down; send the request to another")
         model = self._pool.model(parsed.chat.model, chats=not isinstance(surface, Embeddings))
         context.accept(parsed, model, start, self._limits)
-        self._tracing.begin(context)
+        if self._accounting.tracing is not None:
+            self._accounting.tracing.begin(context)
         context.reserve(len(raw), self._pool.context)
 
-    async def _ask(self, context: RequestContext, writer: StreamWriter | WholeWriter) -> MannersError | None:
+    async def _ask(self, context: RequestContext, writer: ReplyWriter) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.
 
         Returns a fault that the stream carried, or that a sentence replaced. Raises the last engine's fault.
@@ -216,10 +211,10 @@ class ProxyHandler:
             return context.route
         raise fault
 
-    async def _ask_one(self, context: RequestContext, writer: StreamWriter | WholeWriter) -> None:
+    async def _ask_one(self, context: RequestContext, writer: ReplyWriter) -> None:
         """Ask the engine of the context's route. Raises its fault."""
         try:
-            if isinstance(writer, WholeWriter) and isinstance(context.surface, Embeddings):
+            if isinstance(context.surface, Embeddings):
                 await pass_through(context, context.surface, writer)
             elif context.parsed.count == 1:
                 await Exchange(context, writer).run()
@@ -243,14 +238,16 @@ class ProxyHandler:
         log(event, request_id=context.request_id, engine=context.engine, code=fault.code)
         forget_frames(fault)
 
-    async def _fail(self, context: RequestContext, error: MannersError, send: Send, writer: object) -> None:
+    async def _fail(
+        self, context: RequestContext, error: MannersError, send: Send, writer: ReplyWriter | None
+    ) -> None:
         """Send the error: as a status while nothing has gone out, else in the stream."""
         context.error = error
         self._log_bug(context, error)
         if not context.begun:
             own = context.headers()
             await error_response(error, own, context.surface.path)({"type": "http"}, None, send)
-        elif isinstance(writer, StreamWriter):
+        elif writer is not None:
             context.broken = error
             await writer.fail(error)
 

@@ -1,7 +1,5 @@
 """Several choices of one request: `n`, or a list of prompts. Each is an exchange of its own with the same engine.
 
-    Exchange -> ChoiceWriter -> the request's StreamWriter -> caller, once for each choice
-
 The choices are made one after the other in the request's place, so they take no place of others. Every choice has its own
 stream core, thought limit, reply budget and time to first token; the total time is the whole request's. The first
 fault ends the request.
@@ -12,35 +10,33 @@ from collections.abc import Sequence
 from app.api.surface import Counts, joined_message, joined_usage
 from app.proxy.context import RequestContext
 from app.proxy.exchange import Exchange
-from app.proxy.reply_writer import ChoiceWriter, StreamWriter, WholeWriter
+from app.proxy.reply_writer import ReplyWriter
 from app.stream.audit import ReplyAudit
 from gates.reply.events import Done
 
 
-async def complete_choices(context: RequestContext, out: StreamWriter | WholeWriter) -> None:
+async def complete_choices(context: RequestContext, out: ReplyWriter) -> None:
     """Ask the context's engine for all choices and hand them on. Raises the first fault, unless the stream carried it."""
     deadlines = context.deadlines
     deadlines.replies = context.parsed.count + 1  # and their common end
     tried: list[RequestContext] = []  # of each choice that was begun
     whole: list[bytes] = []  # for a caller who does not stream
     try:
-        for index in range(context.parsed.count):
-            one = context.branch(index)
+        for out.choice in range(context.parsed.count):
+            one = context.branch(out.choice)
             tried.append(one)
-            if isinstance(out, StreamWriter):
-                await Exchange(one, ChoiceWriter(one, out)).run()
-            else:
-                writer = WholeWriter(one)
-                await Exchange(one, writer).run()
-                whole.append(writer.message())
+            await Exchange(one, out).run()
             if one.broken is not None:
                 return
+            if not context.stream:
+                whole.append(out.message())
     finally:
+        out.choice = None
         if tried:
             _gather(context, tried)
     deadlines.begin()
     deadlines.over()
-    if isinstance(out, StreamWriter):
+    if context.stream:
         out.events([*([] if context.usage is None else [context.usage]), Done()], True)
         await out.deliver()
     else:

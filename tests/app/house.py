@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.config.config import Address, Config, Secrets, parse
 from app.engines.breaker import Breaker
 from app.engines.pool import EnginePool
-from app.proxy.context import Tracing
 from app.server import bind, servers
 from app.telemetry import log as logs
 from app.wiring import Gateway
@@ -255,7 +254,7 @@ def nano(artefact: str | Path = "annie-nano-q4_k_m", *args: str) -> dict[str, An
 
 @asynccontextmanager
 async def run(
-    config: Config, engine: Any = None, ready: bool = True, tracing: Tracing | None = None
+    config: Config, engine: Any = None, ready: bool = True, tracing: Any = None
 ) -> AsyncIterator[GatewayFixture]:
     """The gateway of a configuration, up and ready, until the block ends; `engine` is its scripted one."""
     tape, outer = Tape(), structlog.get_config()

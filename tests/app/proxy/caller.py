@@ -12,7 +12,7 @@ from app.api.surface import ChatCompletions
 from app.config.config import Timeouts
 from app.proxy.context import RequestContext
 from app.proxy.deadlines import Deadlines
-from app.proxy.reply_writer import StreamWriter
+from app.proxy.reply_writer import ReplyWriter
 from app.stream.encode import ReplyHead
 from app.telemetry.clocks import Clocks
 from app.upstream.batching import IOBatch
@@ -59,6 +59,7 @@ class Caller:
 
     def __init__(self, line: Deadlines | None = None, came: float | None = None) -> None:
         context = RequestContext(ChatCompletions(), {}, "id")
+        context.stream = True
         context.start = time.perf_counter() - 3600 if came is None else came
         context.head, context.clocks = ReplyHead("", 0, "annie", "strip"), Clocks(context.start)
         self.context, self.transport = context, Transport()
@@ -77,4 +78,4 @@ class Caller:
             lambda: None,
         )
         context.deadlines = line or deadlines()
-        self.writer = StreamWriter(context, IOBatch(), cycle)
+        self.writer = ReplyWriter(context, IOBatch(), cycle)

@@ -7,7 +7,7 @@ import pytest
 
 from app.api.surface import ChatCompletions
 from app.proxy.context import RequestContext
-from app.proxy.reply_writer import STREAM_HEADERS, StreamWriter
+from app.proxy.reply_writer import STREAM_HEADERS, ReplyWriter
 from app.server import bind, server
 from app.upstream.batching import IOBatch
 from tests.app.house import ANYWHERE
@@ -36,9 +36,9 @@ async def test_the_same_bytes_go_out_as_by_the_servers_own_send(protocol: bytes)
 
     async def short(scope: Any, receive: Any, send: Any) -> None:
         context = RequestContext(ChatCompletions(), {}, "id")
-        context.start = 0.0
+        context.start, context.stream = 0.0, True
         context.deadlines = deadlines()
-        writer = StreamWriter(context, IOBatch(), send.__self__)
+        writer = ReplyWriter(context, IOBatch(), send.__self__)
         for body, is_last in bodies:
             writer._write(body, is_last)
 
