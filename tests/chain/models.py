@@ -4,7 +4,7 @@ import base64
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from quantizer.nano import conversations
 from tests.chain.base import THIN, write_base
@@ -61,16 +61,9 @@ def _trained(place: Place, verb: str, source: Path, folder: str, dose: Dose, dat
         flags += ("--bf16", bf16, "--set", f"calibrate.conversations={place.setting.calibrated}")
     found = place.made(folder, folder, verb, *flags)
     train = found["train"]
+    stated = {"root": found["root"], "recipe": verb, "lr": dose.lr, "tokens_a_step": dose.tokens}
     kept = {name: train[name] for name in SHOWN if name in train}
-    parity = (found.get("check") or {}).get("parity")
-    return {
-        "root": found["root"],
-        "recipe": verb,
-        "lr": dose.lr,
-        "tokens_a_step": dose.tokens,
-        **kept,
-        "parity": parity,
-    }
+    return {**stated, **kept, "parity": (found.get("check") or {}).get("parity")}
 
 
 def _gguf(place: Place, source: Path, folder: str, kind: str) -> Figures:
@@ -129,9 +122,8 @@ def _gate(place: Place, engine: str) -> Figures:
         "--baseline",
         TUNED,
     )
-    code, said, wrong = place.run(
-        out.name, *words, *flags, "--out", out, "--full", "--json", allowed=VERDICTS
-    )
+    flags += ("--out", out, "--full", "--json")
+    code, said, wrong = place.run(out.name, *words, *flags, allowed=VERDICTS)
     if not said:
         raise ChainError(f"{out.name}: no verdict, exit code {code}: {wrong.strip()[-300:]}")
     decided = json.loads(said)
@@ -140,29 +132,8 @@ def _gate(place: Place, engine: str) -> Figures:
     return {
         "verdict": decided["verdict"],
         "samples": stated["predicate"]["samples"]["count"],
-        "tallies": _tallies(stated["predicate"]["tallies"]),
+        "tallies": stated["predicate"]["tallies"],
         "why": [f"{rule['gate']}: {rule['sentence']}" for rule in failed],
         "controls": {control["name"]: control["holds"] for control in decided["controls"]},
-        "engines": _engines(stated["predicate"]["configuration"]),
+        "engines": stated["predicate"]["configuration"],
     }
-
-
-def _tallies(tallies: list[dict[str, Any]]) -> dict[str, dict[str, list[int]]]:
-    """By side and gate: [bad, asked]."""
-    found: dict[str, dict[str, list[int]]] = {}
-    for tally in tallies:
-        counts = found.setdefault(tally["arm"], {}).setdefault(tally["gate"], [0, 0])
-        counts[0] += tally["bad"]
-        counts[1] += tally["bad"] + tally["ok"]
-    return found
-
-
-def _engines(configuration: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The engines, as the report states them, and what they compute with."""
-    stated = {one["name"]: one.get("annotations", {}) for one in configuration}
-    pairs = (("engine", "numerics"), ("baseline-engine", "baseline-numerics"))
-    kept = ("name", "build", "driver", "argv")
-    return [
-        {key: stated[name][key] for key in kept} | {"numerics": stated.get(numbers, {})}
-        for name, numbers in pairs
-    ]

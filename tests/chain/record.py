@@ -1,17 +1,17 @@
 """What a run of the chain has found so far, in one file: written after every step, and read when it goes on."""
 
 import json
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
+
+from tests.bench.machine import facts
+from tests.bench.peers import output
 
 Figures = dict[str, Any]
 Work = Callable[[], Figures]
@@ -61,34 +61,9 @@ class Record:
 def machine(vllm_version: str) -> Figures:
     """The machine and the packages of a run. vllm_version: "vllm 0.24.0"."""
     return {
+        **facts(),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "commit": _said_by("git", "rev-parse", "--short", "HEAD") or "not known",
-        "python": platform.python_version(),
-        "cpu": f"{_cpu()}, {len(_cores())} cores",
-        "gpu": _said_by("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader") or "none",
-        "packages": {name: _version(name) for name in PACKAGES} | dict([vllm_version.split(" ", 1)]),
+        "commit": output(["git", "rev-parse", "--short", "HEAD"]) or "not known",
+        "gpu": output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]) or "none",
+        "packages": {name: version(name) for name in PACKAGES} | dict([vllm_version.split(" ", 1)]),
     }
-
-
-def _said_by(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")
-
-
-def _cores() -> set[int]:
-    return os.sched_getaffinity(0)
