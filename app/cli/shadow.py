@@ -8,39 +8,28 @@ import asyncio
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
-from os import EX_NOINPUT
 
-from app.cli.exit_codes import CommandError
 from app.cli.terminal import show_rows
 from app.config.config import load
-from app.shadow.compare import Comparison
-from app.shadow.replay import NothingRecorded, ReplayRequest, replay
+from app.shadow.replay import replay
 from gates.run.progress import Display
 
 
 def run(args: argparse.Namespace) -> int:
     """Replay, compare and print. The exit code does not depend on what the comparison finds."""
-    wanted = ReplayRequest(
-        candidate=args.candidate, against=args.against, model=args.model, days=args.days, limit=args.limit
-    )
-    try:
-        found = asyncio.run(replay(load(args.config), wanted, datetime.now(UTC), Display))
-    except NothingRecorded as error:
-        raise CommandError(error, EX_NOINPUT) from None
-    print(json.dumps(asdict(found), indent=1, ensure_ascii=False)) if args.json else show(found)
-    return 0
-
-
-def show(found: Comparison) -> None:
-    """Print the figures, the differing records, and the verdict."""
+    wanted = {name: getattr(args, name) for name in ("candidate", "against", "model", "days", "limit")}
+    found = asyncio.run(replay(load(args.config), datetime.now(UTC), **wanted, track=Display))
+    if args.json:
+        print(json.dumps(asdict(found), indent=1, ensure_ascii=False))
+        return 0
     calls, seen = found.calls, found.breaches
     paired = f"only here {seen.only_candidate}, only there {seen.only_baseline}"
     rows = [
         ("calls agree", "", "", f"{calls.k} of {calls.n} ({calls.low:.0%} to {calls.high:.0%})"),
         ("breaches", f"{seen.candidate} of {seen.n}", f"{seen.baseline} of {seen.n}", paired),
         *((f"… {name}", *map(str, of.values()), "") for name, of in found.detectors.items()),
-        *((other["id"], other["candidate"], other["baseline"], "") for other in found.others),
     ]
     print(f"{found.records} records, {found.unusable} unusable, {found.lost} lost on the way")
     show_rows(("", found.candidate, found.baseline, ""), rows)
     print(f"{found.word}: {found.verdict} (this advises; `manners gate run` decides)")
+    return 0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from app.shadow.record import RecordedCall, ReplayedReply, ShadowRecord
+from app.shadow.record import RecordedCall, ShadowRecord
 from gates.contracts.case import conversations
 from gates.stats.sequential import mean_bounds
 
@@ -18,10 +18,21 @@ AGREES: Final = 0.9
 """The share of equal calls from which on engines agree."""
 MARGIN: Final = 0.05
 """The largest increase of breaches, as a share of the records, that counts as none."""
-SHOWN: Final = 5
-"""The most differing records that are listed."""
 
 ComparisonWord = Literal["alike", "differs", "worse", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedReply:
+    """A reply as a caller would have received it.
+
+    `breaches` are the names of `ReplyAudit.breaches`, and `error` if the engine failed the request.
+    `lost`: the connection failed, which says nothing about the engine.
+    """
+
+    calls: tuple[RecordedCall, ...] = ()
+    breaches: frozenset[str] = frozenset()
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +62,7 @@ class Paired:
 class Comparison:
     """The whole comparison. `calls` counts the records where an engine called a tool, or every record if none did.
 
-    `detectors` are the breaches of each engine by name, `others` the first records whose replies differ.
+    `detectors` are the breaches of each engine by name.
     """
 
     candidate: str
@@ -62,7 +73,6 @@ class Comparison:
     calls: Share
     breaches: Paired
     detectors: dict[str, dict[str, int]]
-    others: list[dict[str, str]]
     word: ComparisonWord
     verdict: str
 
@@ -74,18 +84,10 @@ ReplayTrio = tuple[ShadowRecord, ReplayedReply, ReplayedReply]
 def compare(trios: Sequence[ReplayTrio], *, candidate: str, baseline: str, unusable: int = 0) -> Comparison:
     """Compare the records that both engines answered."""
     known = [trio for trio in trios if not trio[1].lost and not trio[2].lost]
-    calls, breaches = (
-        _share([trio for trio in known if trio[1].calls or trio[2].calls] or known),
-        _paired(known),
-    )
+    calls = _share([trio for trio in known if trio[1].calls or trio[2].calls] or known)
+    breaches = _paired(known)
     word, verdict = judge(calls, breaches)
-    sides = [Counter(name for trio in known for name in trio[side].breaches) for side in (1, 2)]
-    names = sorted(sides[0] | sides[1])
-    differ = [
-        trio
-        for trio in known
-        if not agree(trio[1].calls, trio[2].calls) or trio[1].breaches - trio[2].breaches
-    ]
+    ours, theirs = (Counter(name for trio in known for name in trio[side].breaches) for side in (1, 2))
     return Comparison(
         candidate=candidate,
         baseline=baseline,
@@ -94,11 +96,9 @@ def compare(trios: Sequence[ReplayTrio], *, candidate: str, baseline: str, unusa
         lost=len(trios) - len(known),
         calls=calls,
         breaches=breaches,
-        detectors={name: {"candidate": sides[0][name], "baseline": sides[1][name]} for name in names},
-        others=[
-            {"id": record.id, "candidate": _told(ours), "baseline": _told(theirs)}
-            for record, ours, theirs in differ[:SHOWN]
-        ],
+        detectors={
+            name: {"candidate": ours[name], "baseline": theirs[name]} for name in sorted(ours | theirs)
+        },
         word=word,
         verdict=verdict,
     )
@@ -136,21 +136,12 @@ def _plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _share(known: Sequence[ReplayTrio]) -> Share:
     same = [agree(ours.calls, theirs.calls) for _, ours, theirs in known]
     return Share(sum(same), len(same), *_bounds(known, same)) if same else Share()
-
-
-def _bounds(known: Sequence[ReplayTrio], values: Iterable[float]) -> tuple[float, float]:
-    """The bounds of the mean over conversations of the values, which are the records' and in [0, 1]."""
-    talks = conversations({record.id: record.request.get("messages", ()) for record, _, _ in known})
-    found: dict[str, list[float]] = {}
-    for (record, _, _), value in zip(known, values, strict=True):
-        found.setdefault(talks[record.id], []).append(value)
-    return mean_bounds([(sum(of) / len(of),) * 2 for of in found.values()])
 
 
 def _paired(known: Sequence[ReplayTrio]) -> Paired:
@@ -162,6 +153,10 @@ def _paired(known: Sequence[ReplayTrio]) -> Paired:
     return Paired(len(both), worse + same, better + same, worse, better, 1.0 - 2.0 * high, 1.0 - 2.0 * low)
 
 
-def _told(reply: ReplayedReply) -> str:
-    calls = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False):.80})" for call in reply.calls]
-    return "; ".join([*calls, *sorted(reply.breaches)]) or "spoke"
+def _bounds(known: Sequence[ReplayTrio], values: Iterable[float]) -> tuple[float, float]:
+    """The bounds of the mean over conversations of the values, which are the records' and in [0, 1]."""
+    talks = conversations({record.id: record.request["messages"] for record, _, _ in known})
+    found: dict[str, list[float]] = {}
+    for (record, _, _), value in zip(known, values, strict=True):
+        found.setdefault(talks[record.id], []).append(value)
+    return mean_bounds([(sum(of) / len(of),) * 2 for of in found.values()])

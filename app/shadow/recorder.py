@@ -1,8 +1,6 @@
 """Records a random share of the finished chats; a worker thread redacts and writes them.
 
-The event loop only draws a random number and puts the chat into a queue. A record that cannot be written is dropped,
-and counted in `manners_shadow_dropped_total{reason}`. Selection and ids use this process's own randomness, independent
-of the caller's `x-request-id`.
+The event loop only draws a random number, independent of the caller's `x-request-id`, and puts the chat into a queue.
 """
 
 import errno
@@ -18,7 +16,7 @@ from typing import Final, Literal
 from app.api.surface import OverChat
 from app.config.config import Config, Shadow
 from app.proxy.context import RequestContext
-from app.shadow.record import FinishedChat, redacted, render
+from app.shadow.record import RecordedCall, ShadowRecord, redacted
 from app.shadow.store import Store
 from app.telemetry.log import Logger, where
 from app.telemetry.redact import TooManySecrets, compiled
@@ -53,7 +51,7 @@ class Recorder:
         self._settings, self._store, self._log, self._dropped = settings, store, log, dropped
         self._chance = random.SystemRandom().random
         self._own = tuple(map(compiled, settings.redact))
-        self._queue: queue.Queue[FinishedChat | None] = queue.Queue(WAITING)
+        self._queue: queue.Queue[ShadowRecord | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
         self._ended = False
         self._disk_fails = False  # and the log says so
@@ -68,16 +66,16 @@ class Recorder:
             return
         if len(context.body) > LONGEST:
             return self._dropped("too_long")
-        chat = FinishedChat(
+        chat = ShadowRecord(
             id=secrets.token_hex(8).translate(_LETTERS),  # letters, because numbers would be redacted
             at=datetime.now(UTC),
             model=context.parsed.chat.model,
             engine=context.engine,
             thinking=context.policy.think.thinking,
-            body=context.parsed.body,
-            calls=tuple((name, "".join(parts)) for name, parts in context.audit.calls),
-            breaches=reply.breaches,
-            wait=reply.wait,
+            request=context.parsed.body,
+            calls=tuple(RecordedCall(name, "".join(parts)) for name, parts in context.audit.calls),
+            breaches=tuple(sorted(reply.breaches)),
+            first_content=None if reply.wait is None else round(reply.wait, 3),
         )
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
@@ -97,12 +95,16 @@ class Recorder:
 
     def _run(self) -> None:
         while (chat := self._queue.get()) is not None:
-            self._attempt(chat)
+            self._write(chat)
 
-    def _attempt(self, chat: FinishedChat) -> None:
+    def _write(self, chat: ShadowRecord) -> None:
         """Write one record; an error is counted and does not stop the worker. A disk that fails is logged once."""
         try:
-            self._write(chat)
+            record = redacted(chat, self._own)
+            self._store.forget(chat.at.date(), self._settings.keep_days)
+            if not self._store.append(record, self._settings.max_mb * 1_000_000):
+                self._dropped("limit")
+            self._disk_fails = False
         except TooManySecrets:
             self._dropped("too_many_secrets")
         except OSError as error:
@@ -114,12 +116,3 @@ class Recorder:
         except Exception as bug:
             self._dropped("error")
             self._log.warning("shadow_failed", **where(bug))
-        else:
-            self._disk_fails = False
-
-    def _write(self, chat: FinishedChat) -> None:
-        line = render(redacted(chat, self._own))
-        self._store.forget(chat.at.date(), self._settings.keep_days)
-        if self._store.size() + len(line) > self._settings.max_mb * 1_000_000:
-            return self._dropped("limit")
-        self._store.append(chat.at.date(), line)

@@ -1,4 +1,4 @@
-"""The folder of records: `shadow/YYYY-MM-DD.jsonl` in the state folder, a day (UTC) each, readable by its owner only."""
+"""The files of records: `shadow/YYYY-MM-DD.jsonl` in the state folder, a day (UTC) each, readable by its owner only."""
 
 import errno
 import os
@@ -7,60 +7,58 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Final
 
-from app.shadow.record import ShadowRecord, parse
+import msgspec
 
-_ENDING: Final = ".jsonl"
+from app.shadow.record import ShadowRecord
 
 
 class Store:
-    """The files of records, one per day. Raises OSError."""
+    """The records of a gateway. Raises OSError."""
 
     def __init__(self, state: Path) -> None:
         self.folder = state / "shadow"
 
-    def days(self) -> list[date]:
-        """The days that have records, oldest first."""
-        found = []
-        for path in self.folder.glob(f"????-??-??{_ENDING}"):
+    def days(self) -> dict[date, Path]:
+        """The files by their day, oldest first."""
+        found = {}
+        for path in sorted(self.folder.glob("????-??-??.jsonl")):
             with suppress(ValueError):
-                found.append(date.fromisoformat(path.name.removesuffix(_ENDING)))
-        return sorted(found)
+                found[date.fromisoformat(path.stem)] = path
+        return found
 
-    def size(self) -> int:
-        """The size of all records in bytes."""
-        return sum(self._path(day).stat().st_size for day in self.days())
-
-    def append(self, day: date, line: bytes) -> None:
-        """Append a line to a day's file, completely or not at all: a partial write on a full disk is truncated."""
+    def append(self, record: ShadowRecord, most_bytes: float = float("inf")) -> bool:
+        """Write a record, completely or not at all; False: all records would be larger than `most_bytes`."""
+        line = msgspec.json.encode(record) + b"\n"
+        if sum(path.stat().st_size for path in self.days().values()) + len(line) > most_bytes:
+            return False
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        file = os.open(self._path(day), flags, 0o600)
+        file = os.open(self.folder / f"{record.at.date()}.jsonl", flags, 0o600)
         try:
-            if (written := os.write(file, line)) != len(line):
+            if (written := os.write(file, line)) != len(line):  # the disk is full
                 with suppress(OSError):
                     os.ftruncate(file, os.fstat(file).st_size - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(file)
+        return True
 
     def forget(self, today: date, keep_days: int) -> None:
         """Delete the records that are older than `keep_days` days, and the replies that earlier versions kept."""
         shutil.rmtree(self.folder / "replay", ignore_errors=True)
-        for day in self.days():
+        for day, path in self.days().items():
             if day < today - timedelta(days=keep_days):
-                self._path(day).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
     def records(self, since: datetime) -> Iterator[ShadowRecord]:
-        """The valid records since a time, oldest day first."""
-        for day in self.days():
+        """The valid records since a time, oldest day first; lines that are torn or of another schema are left out."""
+        for day, path in self.days().items():
             if day < since.astimezone(UTC).date():
                 continue
-            with self._path(day).open("rb") as lines:
+            with path.open("rb") as lines:
                 for line in lines:
-                    if (record := parse(line)) is not None and record.when >= since:
-                        yield record
-
-    def _path(self, day: date) -> Path:
-        return self.folder / f"{day}{_ENDING}"
+                    with suppress(ValueError, RecursionError):
+                        record = msgspec.json.decode(line, type=ShadowRecord)
+                        if record.at >= since:
+                            yield record

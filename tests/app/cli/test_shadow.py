@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.__main__ import main
-from app.shadow.record import FinishedChat, redacted, render
+from app.shadow.record import ShadowRecord
 from app.shadow.store import Store
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -32,12 +32,19 @@ def a_config(base: Path) -> str:
     return str(path)
 
 
-def keep(base: Path, words: str = "Hello!", model: str = "annie") -> None:
+def keep(base: Path, words: str = "Hello!") -> None:
     """One more record, of a moment ago."""
-    at = datetime.now(UTC)
-    body = {"messages": [{"role": "user", "content": words}]}
-    chat = FinishedChat(words, at, model, "annie-nano", False, body, (), frozenset(), 0.1)
-    Store(base).append(at.date(), render(redacted(chat)))
+    request = {"messages": [{"role": "user", "content": words}]}
+    Store(base).append(
+        ShadowRecord(
+            id=words,
+            at=datetime.now(UTC),
+            request=request,
+            model="annie",
+            engine="annie-nano",
+            thinking=False,
+        )
+    )
 
 
 @pytest.mark.slow  # two engines are asked: 2 s

@@ -9,16 +9,16 @@ import stat
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.config import config
 from app.config.config import ConfigError, Shadow
-from app.shadow.record import FinishedChat, parse, render
+from app.shadow.record import ShadowRecord
 from app.shadow.recorder import Recorder, recorder_for
 from app.shadow.store import Store
 from app.telemetry import log as logs
@@ -29,7 +29,11 @@ from tests.scale import PATIENCE
 from tests.script import Head, Say, call, finish, reply, role, status
 from tests.scripted_engine import ScriptedEngine
 
-DAY = date(2026, 11, 21)
+AT = datetime(2026, 11, 21, 9, tzinfo=UTC)
+
+
+def day_file(base: Path) -> Path:
+    return base / "shadow" / f"{AT.date()}.jsonl"
 
 
 @asynccontextmanager
@@ -140,9 +144,9 @@ async def test_the_callers_id_decides_nothing(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ days and bounds
 
 
-def a_record(at: datetime, words: str = "Hello!") -> FinishedChat:
-    body = {"messages": [{"role": "user", "content": words}]}
-    return FinishedChat(f"id {at}", at, "annie", "live", False, body, (), frozenset(), None)
+def a_record(at: datetime, words: str = "Hello!") -> ShadowRecord:
+    request = {"messages": [{"role": "user", "content": words}]}
+    return ShadowRecord(id=f"id {at}", at=at, model="annie", engine="live", thinking=False, request=request)
 
 
 def a_recorder(base: Path, dropped: list[str] | None = None, **settings: Any) -> Recorder:
@@ -153,35 +157,41 @@ def a_recorder(base: Path, dropped: list[str] | None = None, **settings: Any) ->
 
 def test_days_that_are_too_old_go_also_where_nothing_is_recorded_any_more(tmp_path: Path) -> None:
     """With the replies that an earlier version kept."""
-    store, dropped = Store(tmp_path), list[str]()
-    for day in ("2020-01-01", "2026-11-18", "2026-11-19"):
-        store.append(date.fromisoformat(day), b"{}\n")
-    (tmp_path / "shadow" / "replay").mkdir()
-    a_recorder(tmp_path, keep_days=3)._write(a_record(datetime(2026, 11, 22, tzinfo=UTC)))
-    assert [str(day) for day in store.days()] == ["2026-11-19", "2026-11-22"]
-    assert not (tmp_path / "shadow" / "replay").exists()
-    store.append(date(2020, 1, 1), b"{}\n")
+    store, old = Store(tmp_path), tmp_path / "shadow" / "replay"
+    for at in (datetime(2020, 1, 1, tzinfo=UTC), AT - timedelta(4), AT - timedelta(3)):
+        store.append(a_record(at))
+    old.mkdir()
+    a_recorder(tmp_path, keep_days=3)._write(a_record(AT))
+    assert [*store.days()] == [(AT - timedelta(3)).date(), AT.date()]
+    assert not old.exists()
+    store.append(a_record(datetime(2020, 1, 1, tzinfo=UTC)))
     log = logs.configure(stream=io.BytesIO())
-    assert recorder_for(houses.config("http://127.0.0.1:9", tmp_path), log, dropped.append) is None
+    assert recorder_for(houses.config("http://127.0.0.1:9", tmp_path), log, list[str]().append) is None
     assert date(2020, 1, 1) not in store.days()
 
 
 def test_records_that_fill_their_limit_are_no_more(tmp_path: Path) -> None:
     dropped: list[str] = []
-    Store(tmp_path).append(DAY, b"x" * 999_990)
-    a_recorder(tmp_path, dropped, max_mb=1)._write(a_record(datetime(2026, 11, 21, 9, tzinfo=UTC)))
-    assert (Store(tmp_path).size(), dropped) == (999_990, ["limit"])
+    path = day_file(tmp_path)
+    path.parent.mkdir()
+    path.write_bytes(b"x" * 999_990)
+    a_recorder(tmp_path, dropped, max_mb=1)._write(a_record(AT))
+    assert (path.stat().st_size, dropped) == (999_990, ["limit"])
 
 
-def test_a_torn_line_is_passed_over(tmp_path: Path) -> None:
-    at = datetime(2026, 11, 21, 9, tzinfo=UTC)
-    a_recorder(tmp_path)._write(a_record(at))
-    Store(tmp_path).append(DAY, b'{"schema": "manners/sh')
-    (record,) = Store(tmp_path).records(at)
-    assert record.request["messages"][0]["content"] == "Hello!"
-    assert parse(b"[]") is None
-    of_0_3 = json.loads(render(record)) | {"reply": "Hi", "consent": "yes"}
-    assert parse(json.dumps(of_0_3).encode()) == record
+def test_a_line_that_is_no_record_is_passed_over(tmp_path: Path) -> None:
+    """What an earlier version wrote beside today's fields is no fault."""
+    a_recorder(tmp_path)._write(a_record(AT))
+    path = day_file(tmp_path)
+    of_0_3 = json.loads(path.read_text()) | {
+        "reply": "Hi",
+        "consent": "yes",
+        "at": "2026-11-21T09:00:00.000+00:00",
+    }
+    with path.open("a") as file:
+        file.write(f'{json.dumps(of_0_3)}\n[]\n{"[" * 100_000}\n{{"schema": "manners/sh')
+    first, second = Store(tmp_path).records(AT)
+    assert first == second and first.request["messages"][0]["content"] == "Hello!"
 
 
 def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -205,27 +215,25 @@ def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_recording_goes_on_when_the_disk_does_and_nothing_is_torn(tmp_path: Path) -> None:
     dropped: list[str] = []
-    recorder, at = a_recorder(tmp_path, dropped), datetime(2026, 11, 21, 9, tzinfo=UTC)
-    recorder._attempt(a_record(at, "one"))
+    recorder, path = a_recorder(tmp_path, dropped), day_file(tmp_path)
+    recorder._write(a_record(AT, "one"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (Store(tmp_path).size() + 40, hard))
-        recorder._attempt(a_record(at, "two"))  # 40 bytes of it fit
-        recorder._attempt(a_record(at, "three"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, hard))
+        recorder._write(a_record(AT, "two"))  # 40 bytes of it fit
+        recorder._write(a_record(AT, "three"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    recorder._attempt(a_record(at, "four"))
-    lines = (tmp_path / "shadow" / "2026-11-21.jsonl").read_bytes().splitlines()
-    kept = [json.loads(line)["request"]["messages"][0]["content"] for line in lines]
+    recorder._write(a_record(AT, "four"))
+    kept = [json.loads(line)["request"]["messages"][0]["content"] for line in path.read_bytes().splitlines()]
     assert (kept, dropped) == (["one", "four"], ["disk", "disk"])
 
 
 def test_a_record_that_cannot_be_redacted_is_counted(tmp_path: Path) -> None:
     dropped: list[str] = []
-    at = datetime(2026, 11, 21, 9, tzinfo=UTC)
     secrets = " ".join(f"password={n:04x}" for n in range(100))
-    for record in (a_record(at, secrets), replace(a_record(at), body={})):
-        a_recorder(tmp_path, dropped)._attempt(record)
+    for record in (a_record(AT, secrets), replace(a_record(AT), request={})):
+        a_recorder(tmp_path, dropped)._write(record)
     assert dropped == ["too_many_secrets", "error"]
     assert not (tmp_path / "shadow").exists()
 

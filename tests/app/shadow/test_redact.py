@@ -5,11 +5,12 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.shadow.record import FinishedChat, redacted, render
+from app.shadow.record import RecordedCall, ShadowRecord, redacted
 from app.telemetry import redact
 from app.telemetry.redact import DROPPED, Redactor, TooManySecrets, compiled
 
@@ -172,10 +173,17 @@ def test_no_long_number_and_no_address_is_in_what_is_written(
         "stop": [said],
         "max_tokens": 99999999,
     }
-    calls = (("f", json.dumps(arguments)), (said, said))
-    at = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
-    chat = FinishedChat("abcdefgh", at, "annie", "nano", False, body, calls, frozenset({"leak"}), 0.1234567)
-    line = render(redacted(chat)).decode()
+    calls = (RecordedCall("f", json.dumps(arguments)), RecordedCall(said, said))
+    chat = ShadowRecord(
+        id="abcdefgh",
+        at=datetime(2026, 11, 21, tzinfo=UTC),
+        request=body,
+        calls=calls,
+        model="annie",
+        engine="nano",
+        thinking=False,
+    )
+    line = msgspec.json.encode(redacted(chat)).decode()
     for text in _texts(json.loads(line)):
         assert not LONG.search(text), text
         assert not ADDRESS.search(text), text
