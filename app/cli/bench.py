@@ -8,29 +8,24 @@ import argparse
 import asyncio
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from rich.markup import escape
-
-from app.cli.terminal import console, table
+from app.cli.terminal import show_rows
 from app.config.config import Config, load
 from app.engines.identity import target_of
 from app.engines.started import started
 from deploy.engine.spec import EngineSpec
 from deploy.profiles import matrix
-from deploy.profiles.matrix import TITLES, BenchCell, BenchRow, finite, words
-from gates.contracts.case import Suite
+from deploy.profiles.matrix import TITLES, BenchRow, finite, words
 from gates.contracts.sample import LATENCY_PREFIX
 from gates.run.latency import Schedule, latency_readings
 from gates.run.progress import Display
 from gates.run.runner import LATENCY_PACE
 from gates.run.runner import run as ask
 from gates.run.sample_store import SampleStore
-from gates.run.target import Target
 from gates.suite.load import load_suite
 
 
@@ -40,23 +35,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
-    specs = chosen(args, config)
-    suite = load_suite(config.gates.suite)
-    schedule = Schedule(
-        buckets=args.length,
-        blocks=args.rounds,
-        pause_s=(args.pause, args.pause * 2),
-        max_tokens=args.max_tokens,
-    )
+    specs, suite = chosen(args, config), load_suite(config.gates.suite)
+    pauses = (args.pause, args.pause * 2)
+    schedule = Schedule(buckets=args.length, blocks=args.rounds, pause_s=pauses, max_tokens=args.max_tokens)
     async with AsyncExitStack() as stack:
-        states = {name: (await started(config, spec, stack))[1] for name, spec in specs.items()}
-        engines = {
-            name: target_of(specs[name], state, str(specs[name].artefact or state.url), name)
-            for name, state in states.items()
-        }
+        engines = {}
+        for name, spec in specs.items():
+            _, state = await started(config, spec, stack)
+            engines[name] = target_of(spec, state, str(spec.artefact or state.url), name)
         ways = ((False, True), (True, False)) if args.matrix else ((False,), (True,))
         asked = matrix.cells(engines, *ways)
-        found = await _measure(args, suite, asked, engines, schedule)
+        wanted = matrix.plan(suite, asked, engines, matrix.pick(suite, args.prompts), schedule)
+        targets = {LATENCY_PREFIX + cell.arm: engines[cell.engine] for cell in asked}
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="manners-bench-")))
+        book = stack.enter_context(SampleStore(folder / "samples.jsonl", suite=suite.digest))
+        await ask(wanted, targets, book, pace=LATENCY_PACE, progress=Display("timing"))
+        found = latency_readings(book.samples(), cache_unsaid=True)
     show(args, suite.name, matrix.rows(asked, args.length, found))
     return 0
 
@@ -68,25 +62,6 @@ def chosen(args: argparse.Namespace, config: Config) -> dict[str, EngineSpec]:
     return {name: config.engine(name) for name in wanted}
 
 
-async def _measure(
-    args: argparse.Namespace,
-    suite: Suite,
-    asked: Sequence[BenchCell],
-    engines: Mapping[str, Target],
-    schedule: Schedule,
-) -> Sequence[Any]:
-    """Send all requests; their readings."""
-    prompts = matrix.pick(suite, args.prompts)
-    targets = {LATENCY_PREFIX + cell.arm: engines[cell.engine] for cell in asked}
-    wanted = matrix.plan(suite, asked, engines, prompts, schedule)
-    with (
-        tempfile.TemporaryDirectory(prefix="manners-bench-") as folder,
-        SampleStore(Path(folder) / "samples.jsonl", suite=suite.digest) as book,
-    ):
-        await ask(wanted, targets, book, pace=LATENCY_PACE, progress=Display("timing"))
-        return latency_readings(book.samples(), cache_unsaid=True)
-
-
 def show(args: argparse.Namespace, suite: str, rows: Sequence[BenchRow]) -> None:
     """Print the table, and the reasons of failures; as JSON a time that was not reached is null."""
     if args.json:
@@ -96,6 +71,6 @@ def show(args: argparse.Namespace, suite: str, rows: Sequence[BenchRow]) -> None
         return
     print(f"suite {suite}: medians of first content and first sentence in ms, of decoding in tokens/s; "
           "a whole reply shows its first content with its last")  # fmt: skip
-    console().print(table(TITLES, [list(map(escape, words(row))) for row in rows], numbers_from=3))
+    show_rows(TITLES, map(words, rows))
     for why in dict.fromkeys(row.why for row in rows if row.why):
         print(why)

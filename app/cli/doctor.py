@@ -14,10 +14,8 @@ from os import EX_NOINPUT
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from app.cli.exit_codes import CommandError
-from app.cli.terminal import console, table
+from app.cli.terminal import show_rows
 from app.config.config import EMBEDDED_DEFAULT, ConfigError, load
 from app.promotion.repository import FILE
 from app.registry.errors import RegistryError
@@ -104,20 +102,15 @@ def weak(keys: Sequence[str]) -> tuple[str, ...]:
     return (f"one key is shorter than {SHORT_KEY} characters",) if short else ()
 
 
-MARKS = {"fail": "[bold red]✗[/]", "unknown": "[magenta]?[/]", "warn": "[yellow]![/]", "ok": "[green]✓[/]"}
+MARKS = {"fail": "✗", "unknown": "?", "warn": "!", "ok": "✓"}
 
 
 def show(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> None:
     """Print every result, a fault with its fix below it, and how many there are of each state."""
     rows = [
-        (
-            MARKS[one.state],
-            escape(one.engine or "host"),
-            escape(one.id),
-            escape(one.evidence) + (f"\n[cyan]→ {escape(one.fix)}[/]" if one.fix else ""),
-        )
+        (MARKS[one.state], one.engine or "host", one.id, one.evidence + (f"\n→ {one.fix}" if one.fix else ""))
         for one in findings
     ]
-    console().print(table(("", "of", "check", "evidence"), rows))
+    show_rows(("", "of", "check", "evidence"), rows)
     counts = [f"{sum(one.state == state for one in findings)} {state}" for state in MARKS]
     print(f"{', '.join(counts)}; {len(unasked)} checks have nothing to look at here (--json lists them)")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.exit_codes import CommandError, UsageError
-from app.cli.operation_view import show_list
+from app.cli.terminal import show_list
 from app.config.config import EMBEDDED_DEFAULT, Config, load, read_tables
 from app.conformance import suite
 from app.conformance.suite import rated

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from app.cli import gate_engines
 from app.cli.exit_codes import UsageError
 from app.cli.inspect_log import write_logs
+from app.cli.terminal import show_rows
 from app.config.config import Config, load
 from app.config.served import config_for_running
 from deploy.doctor.collectors.model import model
@@ -21,6 +23,7 @@ from deploy.doctor.model import FILE_TYPES
 from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
 from gates.contracts.errors import ManifestError, ReportError, SuiteError
+from gates.contracts.verdict import Decision
 from gates.policy.check import check_policy
 from gates.policy.load import policy_for
 from gates.report.checks import stated_lineage
@@ -100,7 +103,8 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     if args.json:
         print(summary(statement))
     else:
-        gate_engines.show(statement, written)
+        _show_decision(statement.decision)
+        print(f"{args.out}/report.html  {written.digest}")
     return EXIT_CODES[statement.verdict]
 
 
@@ -147,7 +151,7 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
     if args.json:
         print(json.dumps(decision_summary(found.decision), indent=2, ensure_ascii=False))
     else:
-        gate_engines.show_decision(found.decision)
+        _show_decision(found.decision)
         print(
             f"judged again by {policy.name} {policy.version}; a promotion takes what `manners gate run` signs"
         )
@@ -156,9 +160,7 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
 
 def _compare(args: argparse.Namespace, config: Config) -> int:
     """The rules of several runs side by side."""
-    gate_engines.show_side_by_side(
-        {str(folder): _opened(folder, args.trust, config) for folder in args.folders}
-    )
+    _show_side_by_side({str(folder): _opened(folder, args.trust, config) for folder in args.folders})
     return 0
 
 
@@ -210,3 +212,43 @@ def _verify(args: argparse.Namespace, config: Config) -> int:
         print(f"?    {line}")
     print(f"{found.statement.verdict}: {found.digest}")
     return 0
+
+
+_MARKS = {"pass": "pass", "fail": "FAIL", "inconclusive": "inconclusive"}
+
+
+def _show_decision(decision: Decision) -> None:
+    """Print every rule and every control, and the verdict with its reasons."""
+    rows: list[tuple[str, ...]] = [
+        (
+            _MARKS[one.verdict],
+            one.gate,
+            one.rule,
+            one.sentence + ("" if one.tier == "critical" else f" ({one.tier})"),
+        )
+        for one in decision.gates
+    ]
+    rows += [("holds" if one.holds else "BROKEN", "control", "", one.sentence) for one in decision.controls]
+    show_rows(("", "gate", "rule", "what was found"), rows)
+    print(f"{_MARKS[decision.verdict]}: {'; '.join(decision.reasons)}")
+
+
+def _show_side_by_side(runs: Mapping[str, Statement]) -> None:
+    """Print a table with a row for each rule and a column for each run: its mark, and what its sentence says first."""
+    table: dict[tuple[str, str], dict[str, str]] = {}
+    for name, run in runs.items():
+        for one in run.decision.gates:
+            cell = f"{_MARKS[one.verdict]} {one.sentence.partition(' (')[0]}"
+            table.setdefault((one.gate, one.rule), {})[name] = cell
+    for name, run in runs.items():
+        for fact, value in {
+            "candidate": f"{run.candidate.model.name} {run.candidate.model.format}",
+            "baseline": f"{run.baseline.model.name} {run.baseline.model.format}",
+            "suite": f"{run.suite.name} {run.suite.version}",
+            "policy": f"{run.policy.name} {run.policy.version}",
+            "judged": run.judged or "engine",
+            "verdict": _MARKS[run.verdict],
+        }.items():
+            table.setdefault((fact, ""), {})[name] = value
+    rows = [(*key, *(cells.get(name, "") for name in runs)) for key, cells in table.items()]
+    show_rows(("gate", "rule", *runs), rows)

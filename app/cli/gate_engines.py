@@ -16,10 +16,6 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
-
-from app.cli import terminal
 from app.config.config import Config, ModelConfig
 from app.config.version import VERSION
 from app.engines.heard import hearing, settings
@@ -33,13 +29,10 @@ from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import MANIFEST, Artefact, Provenance, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError, RunError, SuiteError
-from gates.contracts.verdict import Decision, GateResult, Verdict
 from gates.detect.tags import added_tokens
 from gates.policy.check import check_policy
 from gates.policy.load import DERIVED, policy_for
-from gates.report import labels
-from gates.report.statement import Harness, Pinned, Statement
-from gates.report.write import WrittenReport
+from gates.report.statement import Harness, Pinned
 from gates.run.job import GateJob, ServedModel
 from gates.run.rulings import OutsideChecks
 from gates.run.target import Variant
@@ -268,61 +261,3 @@ def check_contamination(job: GateJob, data: Iterable[Path]) -> tuple[Pinned, ...
                 f"take them out of the data, or judge by another suite"
             )
     return tuple(Pinned(path.name, None, f"sha256:{artefacts.hash_file(path.resolve())[1]}") for path in data)
-
-
-_MARKS = {
-    Verdict.PASS: "[green]pass[/]",
-    Verdict.FAIL: "[red]FAIL[/]",
-    Verdict.INCONCLUSIVE: "[yellow]inconclusive[/]",
-}
-
-
-def show(statement: Statement, written: WrittenReport) -> None:
-    """Print the verdict with its reasons, every rule, every control, and the path of the report."""
-    show_decision(statement.decision)
-    for gate in labels.gate_names(statement):
-        if words := labels.other_words(statement, gate):
-            print(f"{gate}: {words}")
-    print(f"{written.path.parent}/report.html  {written.digest}")
-
-
-def show_decision(decision: Decision) -> None:
-    """Print every rule and every control, and the verdict with its reasons."""
-    rows: list[tuple[str, ...]] = []
-    for one in decision.gates:
-        tier = "" if one.tier == "critical" else f" [dim]({one.tier})[/]"
-        rows.append((_MARKS[one.verdict], one.gate, one.rule, escape(one.sentence) + tier))
-    for control in decision.controls:
-        mark = "[green]holds[/]" if control.holds else "[red]BROKEN[/]"
-        rows.append((mark, "control", "", escape(control.sentence)))
-    console = Console()
-    console.print(terminal.table(("", "gate", "rule", "what was found"), rows))
-    console.print(f"{_MARKS[decision.verdict]}: {escape('; '.join(decision.reasons))}")
-
-
-def show_side_by_side(runs: Mapping[str, Statement]) -> None:
-    """Print a table with a row for each rule and a column for each run."""
-    found = [{(one.gate, one.rule): one for one in run.decision.gates} for run in runs.values()]
-    rows = [
-        (escape(gate), rule, *(_cell(results.get((gate, rule))) for results in found))
-        for gate, rule in dict.fromkeys(key for results in found for key in results)
-    ]
-    facts = {
-        name: (
-            f"{run.candidate.model.name} {run.candidate.model.format}",
-            f"{run.baseline.model.name} {run.baseline.model.format}",
-            f"{run.suite.name} {run.suite.version}",
-            f"{run.policy.name} {run.policy.version}",
-            run.judged or "engine",
-        )
-        for name, run in runs.items()
-    }
-    titles = ("candidate", "baseline", "suite", "policy", "judged")
-    rows += [(title, "", *map(escape, cells)) for title, *cells in zip(titles, *facts.values(), strict=True)]
-    rows.append(("verdict", "", *(_MARKS[run.verdict] for run in runs.values())))
-    Console().print(terminal.table(("gate", "rule", *runs), rows, folds=True))
-
-
-def _cell(result: GateResult | None) -> str:
-    """A rule's mark, and what its sentence says first."""
-    return f"{_MARKS[result.verdict]} {escape(result.sentence.partition(' (')[0])}" if result else ""

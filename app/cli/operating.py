@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """Run one command; its exit code."""
     from app.cli import operation_view
     from app.cli.gateway_client import RequestRejected, connected
+    from app.cli.terminal import show_list
 
     verb = VERBS[args.verb]
     try:
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(said, indent=1))
     elif isinstance(verb.show, Mapping):
-        operation_view.show_list(said[verb.request.rpartition(" ")[2]], verb.show)
+        show_list(said[verb.request.rpartition(" ")[2]], verb.show)
     elif isinstance(verb.show, str) and not hasattr(operation_view, verb.show):
         print(verb.show.format_map(said))
     else:
@@ -86,16 +87,17 @@ def _ask(client: "GatewayClient", verb: Verb, args: argparse.Namespace) -> Said:
 
 def _follow(client: "GatewayClient", begun: Said, args: argparse.Namespace) -> int:
     """Show a plan, or the progress of a started operation until its end; the exit code."""
-    from app.cli.operation_view import OperationProgress, show_plan
+    from app.cli.operation_view import show_plan, show_progress
 
     if args.dry_run:
         print(json.dumps(begun, indent=1)) if args.json else show_plan(begun)
         return 0
-    shown, ended = None if args.json else OperationProgress(begun), begun
-    for ended in client.follow(begun["id"]):
-        if shown and "done" not in ended:
-            shown.step(ended)
-    print(json.dumps(ended, indent=1)) if shown is None else shown.end(ended)
+    events = client.follow(begun["id"])
+    if args.json:
+        *_, ended = events
+        print(json.dumps(ended, indent=1))
+    else:
+        ended = show_progress(begun, events)
     return 0 if ended["phase"] == "succeeded" else 1
 
 

@@ -1,39 +1,33 @@
 """Prints operations, plans, models, the audit and lists in a terminal, for the operators' commands."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from app.cli.terminal import show_rows
+from app.cli.terminal import Column, show_list
 
-Column = str | Callable[[dict[str, Any]], str]
-"""A key of a row, with dots for keys below; or a function of the row."""
 FAULT_EVENTS = ("failed", "refused", "breached")
 """Events that introduce a fault; later events of the operation repeat it."""
 
 
-class OperationProgress:
-    """Prints each phase when it begins, with the seconds since the start, and each fault."""
-
-    def __init__(self, begun: dict[str, Any]) -> None:
-        self._phase, self._start = "queued", datetime.fromisoformat(begun["created"])
-        print(f"{_headline(begun)}  {begun['id']}")
-
-    def step(self, event: dict[str, Any]) -> None:
-        """Handle one event of the stream."""
+def show_progress(begun: dict[str, Any], events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Print each phase when it begins, with the seconds since the start, each fault and the result; the ended operation."""
+    phase, start, event = "queued", datetime.fromisoformat(begun["created"]), begun
+    print(f"{_headline(begun)}  {begun['id']}")
+    for event in events:
+        if "done" in event:
+            break
         if event["event"] in FAULT_EVENTS and (fault := event.get("fault")):
             print(f"{'✗':>10}  {fault['code']}: {fault['message']}")
-        if event["phase"] != self._phase:
-            self._phase = event["phase"]
-            seconds = (datetime.fromisoformat(event["at"]) - self._start).total_seconds()
-            print(f"{seconds:8.2f} s  {self._phase.replace('_', ' ')}")
-
-    def end(self, operation: dict[str, Any]) -> None:
-        """Show the operation's result."""
-        if error := operation.get("error"):
-            print(f"{operation['phase'].replace('_', ' ')}: {error['code']}: {error['message']}")
-        else:
-            print(f"{operation['model']} is served by {', '.join(operation['engines'])}")
+        if event["phase"] != phase:
+            phase = event["phase"]
+            seconds = (datetime.fromisoformat(event["at"]) - start).total_seconds()
+            print(f"{seconds:8.2f} s  {phase.replace('_', ' ')}")
+    if error := event.get("error"):
+        print(f"{event['phase'].replace('_', ' ')}: {error['code']}: {error['message']}")
+    else:
+        print(f"{event['model']} is served by {', '.join(event['engines'])}")
+    return event
 
 
 def _headline(operation: dict[str, Any]) -> str:
@@ -56,18 +50,16 @@ def show_plan(plan: dict[str, Any]) -> None:
 
 def show_status(said: dict[str, Any]) -> None:
     """Show one line for each model."""
-    print(
-        f"{'draining' if said['draining'] else 'ready' if said['ready'] else 'not ready'}, {said['in_flight']} in flight"
-    )
+    state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"
+    print(f"{state}, {said['in_flight']} in flight")
     columns: dict[str, Column] = {"model": "name", "live": "replicas", "fallback": "fallback", "previous": "previous",
                "override until": "override.expires", "under way": _under_way}  # fmt: skip
     models = [{"name": name, **model} for name, model in said["models"].items()]
     show_list(models, columns)
     for model in models:
         if not model.get("gated"):
-            print(
-                f"{model['name']}: {', '.join(model['replicas'])} serves ungated: no passing report has let it in"
-            )
+            engines = ", ".join(model["replicas"])
+            print(f"{model['name']}: {engines} serves ungated: no passing report has let it in")
 
 
 def _under_way(model: dict[str, Any]) -> str:
@@ -80,17 +72,9 @@ def _under_way(model: dict[str, Any]) -> str:
 
 def show_audit(said: dict[str, Any]) -> None:
     """Show one line for each event, the newest last, and whether the chain verifies."""
-    show_list(
-        said["events"],
-        {
-            "seq": "seq",
-            "at (UTC)": lambda event: event["at"][:19],
-            "who": "actor",
-            "what": "verb",
-            "of": "subject",
-            "why": _why,
-        },
-    )
+    columns: dict[str, Column] = {"seq": "seq", "at (UTC)": lambda event: event["at"][:19], "who": "actor",
+               "what": "verb", "of": "subject", "why": _why}  # fmt: skip
+    show_list(said["events"], columns)
     chain = said["chain"]
     if chain["ok"]:
         print(f"the chain holds: {said['head']['seq']} events, head {said['head']['hash'][:23]}…")
@@ -101,25 +85,8 @@ def show_audit(said: dict[str, Any]) -> None:
 def _why(event: dict[str, Any]) -> str:
     """The event's refusal or fault, else its reason, else the effect that was completed."""
     detail = event["detail"]
-    fault = (
-        detail.get("fault") if detail.get("event") in FAULT_EVENTS else detail if "code" in detail else None
-    )
-    if fault:
+    fault = detail.get("fault") if detail.get("event") in FAULT_EVENTS else detail
+    if fault and "code" in fault:
         return ": ".join(str(fault[part]) for part in ("code", "message") if fault.get(part))
     effect = str(detail.get("effect") or "").split("/")
     return str(detail.get("reason") or "") or (f"{effect[2]} done" if len(effect) > 2 else "")
-
-
-def show_list(rows: list[dict[str, Any]], columns: Mapping[str, Column]) -> None:
-    """Print a table with a line for each row; `columns` maps each title to a key of the rows, or to a function of a row."""
-    show_rows(tuple(columns), [[_cell(row, column) for column in columns.values()] for row in rows])
-
-
-def _cell(row: Any, column: Column) -> str:
-    if callable(column):
-        return column(row)
-    for key in column.split("."):
-        row = row.get(key) if row else None
-    if isinstance(row, list):
-        return ", ".join(row)
-    return "" if row is None else str(row)

@@ -1,33 +1,39 @@
 """Tables for a terminal or for a pipe."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from rich import box
-from rich.console import Console, JustifyMethod
-from rich.markup import escape
+from rich.console import Console
 from rich.table import Table
 
-
-def console(width: int = 140) -> Console:
-    """A console without syntax colours; `width` is its columns where the output is not a terminal."""
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(width=width, highlight=False)
+Column = str | Callable[[dict[str, Any]], str]
+"""A key of a row, with dots for keys below; or a function of the row."""
 
 
-def show_rows(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table of plain text."""
-    console(240).print(table(titles, [[escape(cell) for cell in row] for row in rows]))
-
-
-def table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], *, folds: bool = False, numbers_from: int = 100
-) -> Table:
-    """A table in the style of every command, of cells in rich's markup. Its last column is wrapped, and the others where it `folds`."""
+def show_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of plain text. A pipe gets 240 columns."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 240
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for at, title in enumerate(titles, 1):
-        one_line = at < len(titles) and not folds
-        justify: JustifyMethod = "right" if at > numbers_from else "left"
-        grid.add_column(escape(title), overflow="fold", no_wrap=one_line, justify=justify)
+    for title in titles:
+        grid.add_column(title, overflow="fold")
     for row in rows:
         grid.add_row(*row)
-    return grid
+    console.print(grid)
+
+
+def show_list(rows: Iterable[dict[str, Any]], columns: Mapping[str, Column]) -> None:
+    """Print a table with a line for each row; `columns` maps each title to a key of the rows, or to a function of a row."""
+    show_rows(tuple(columns), [[_cell(row, column) for column in columns.values()] for row in rows])
+
+
+def _cell(row: Any, column: Column) -> str:
+    if callable(column):
+        return column(row)
+    for key in column.split("."):
+        row = row.get(key) if row else None
+    if isinstance(row, list):
+        return ", ".join(row)
+    return "" if row is None else str(row)
