@@ -12,9 +12,9 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from app.access.keys import KeyRing
 from app.access.service import AccessService
 from app.admin.access import access_router, role_guard
-from app.admin.console import OPEN, console_router
-from app.admin.reload import Reloader, reload_router
-from app.admin.reports import report_thread
+from app.admin.console import FILES, console_router
+from app.admin.reload import Reloader
+from app.admin.reports import Reports
 from app.admin.routes import operators_router
 from app.api.completions import Completions
 from app.api.embeddings import Embeddings
@@ -85,7 +85,7 @@ class Gateway:
         limits = partial(set_limits, self.limits)
         takers = (pool.apply, proxy.apply, promotions.apply, lambda new: out.change(new.log.level), limits)
         self.reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
-        reader = report_thread()
+        reports = Reports(config.state_dir, promotions)
         surfaces = {surface.path: proxy.at(surface) for surface in SURFACES}
         callers = [health.public_router(pool, proxy, int(time.time()), [*surfaces])]
         self.public = _listener(
@@ -93,14 +93,13 @@ class Gateway:
         )
         operators = [
             health.admin_router(pool, proxy, metrics, promotions, access),
-            operators_router(config, promotions, reader, access),
+            operators_router(config, promotions, reports, access, self.reloader),
             access_router(access),
-            reload_router(self.reloader),
-            console_router(config, promotions, reader),
+            console_router(reports),
         ]
         guard = role_guard(access)
         self.admin = _listener(
-            "admin", "/admin", access.operators, operators, metrics, log, guard, open_paths=OPEN
+            "admin", "/admin", access.operators, operators, metrics, log, guard, open_paths=frozenset(FILES)
         )
         access.on_change(self._replace_keys)
 

@@ -8,15 +8,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fastapi import APIRouter, Request
-from starlette.responses import Response
-
 from app.access.service import AccessService, read
-from app.admin.routes import actor
 from app.config.changes import Key, changed_keys, restart_keys, shown
 from app.config.config import Config, ConfigError
 from app.errors.tree import MannersError, Refused
-from app.http.replies import reply
 from app.promotion.repository import now
 from app.promotion.service import PromotionService
 from app.registry.values import AuditEntry
@@ -101,14 +96,3 @@ class Reloader:
             raise ConfigError(
                 f"gateway.state: admin.token: {getattr(error, 'strerror', 'not UTF-8 text')}"
             ) from None
-
-
-def reload_router(reloader: Reloader) -> APIRouter:
-    """The route of `manners reload`."""
-    routes = APIRouter()
-
-    @routes.post("/admin/reload")
-    async def reload(request: Request) -> Response:
-        return reply(request, await reloader.reload(actor(request)))
-
-    return routes

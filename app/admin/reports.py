@@ -3,10 +3,15 @@
 Every well-formed report is accepted; its signature is verified when it is used for a promotion.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from app.errors.tree import RequestError, UnknownThing
+from app.promotion.facts import KEYS
+from app.promotion.repository import now
+from app.promotion.service import PromotionService
 from app.proxy.admission import ThreadQueue
 from app.registry.registry import Registry
 from app.registry.store import translated
@@ -22,6 +27,8 @@ PATIENCE_SECONDS: Final = 30.0
 FOLDER = "reports"
 """In the state folder; each report is a file named by the digest of its bytes."""
 
+T = TypeVar("T")
+
 
 class BadReport(RequestError):
     """The upload is not a report."""
@@ -29,45 +36,59 @@ class BadReport(RequestError):
     code = "report_malformed"
 
 
-def report_thread() -> ThreadQueue:
-    """Reads reports, one at a time, however many operators ask."""
-    return ThreadQueue(1, MOST_WAITING, "read")
+class Reports:
+    """Keeps and reads reports, one at a time in a thread of its own, however many operators ask."""
+
+    def __init__(self, state: Path, promotions: PromotionService) -> None:
+        self._state, self._promotions = state, promotions
+        self._reader = ThreadQueue(1, MOST_WAITING, "read")
+
+    async def keep(self, data: bytes, actor: str) -> tuple[dict[str, Any], bool]:
+        """Store a report; what it is, and whether it is new. Raises BadReport, StorageFailed."""
+        found = await self._reader.do(partial(self.read, data), PATIENCE_SECONDS)
+        statement, digest = found.statement, found.digest
+        report = KnownReport(
+            digest=digest,
+            statement=found.statement_digest,
+            artefact=statement.candidate.model.root,
+            suite=statement.suite.digest,
+            policy=statement.policy.digest,
+            baseline=statement.baseline.model.root,
+            verdict=str(statement.verdict),
+            created=statement.created,
+            path=f"{FOLDER}/{digest.removeprefix('sha256:')}.json",
+        )
+        detail = {"digest": digest, "artefact": report.artefact, "verdict": report.verdict}
+        entry = AuditEntry(at=now(), actor=actor, verb="report.uploaded", subject=digest, detail=detail)
+        new = await self._promotions.do(
+            partial(_keep, path=self._state / report.path, report=report, data=data, entry=entry)
+        )
+        return {"digest": digest, "verdict": report.verdict, "trusted": bool(found.signers)}, new
+
+    async def listed(self) -> tuple[KnownReport, ...]:
+        """All reports, oldest first."""
+        return await self._promotions.do(lambda registry: registry.all(KnownReport))
+
+    async def show(self, digest: str, show: Callable[[bytes], T]) -> T:
+        """`show` of the report as it was uploaded. Raises UnknownThing, StorageFailed."""
+        row = await self._promotions.do(lambda registry: registry.find(KnownReport, digest=digest))
+        with self._promotions.reporting_state():
+            return await self._reader.do(lambda: show(_bytes_of(self._state, row)), PATIENCE_SECONDS)
+
+    def read(self, data: bytes) -> VerifiedReport:
+        """A report, with those of this gateway's trusted keys that have signed it, possibly none. Raises BadReport."""
+        try:
+            return open_report(data, trusted([self._state / KEYS]))
+        except (ReportError, KeyFileError):
+            pass
+        try:
+            return open_report(data, None)
+        except ReportError as error:
+            raise BadReport(f"this is no report.json of a gate: {error}") from None
 
 
-def read(data: bytes, keys: Path) -> VerifiedReport:
-    """A report, with those of the trusted `keys` that have signed it, possibly none. Raises BadReport."""
-    try:
-        return open_report(data, trusted([keys]))
-    except (ReportError, KeyFileError):
-        pass
-    try:
-        return open_report(data, None)
-    except ReportError as error:
-        raise BadReport(f"this is no report.json of a gate: {error}") from None
-
-
-def known(found: VerifiedReport) -> KnownReport:
-    """The registry's record of a verified report."""
-    statement = found.statement
-    return KnownReport(
-        digest=found.digest,
-        statement=found.statement_digest,
-        artefact=statement.candidate.model.root,
-        suite=statement.suite.digest,
-        policy=statement.policy.digest,
-        baseline=statement.baseline.model.root,
-        verdict=str(statement.verdict),
-        created=statement.created,
-        path=f"{FOLDER}/{found.digest.removeprefix('sha256:')}.json",
-    )
-
-
-def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, entry: AuditEntry) -> bool:
-    """Store a report; whether it is new. The file comes first, so that no row names a missing file.
-
-    Raises StorageFailed.
-    """
-    path = state_dir / report.path
+def _keep(registry: Registry, path: Path, report: KnownReport, data: bytes, entry: AuditEntry) -> bool:
+    """The file comes first, so that no row names a missing file."""
     if registry.find(KnownReport, digest=report.digest) is not None and path.is_file():
         return False
     with translated():
@@ -78,12 +99,11 @@ def keep(registry: Registry, state_dir: Path, report: KnownReport, data: bytes, 
     return True
 
 
-def bytes_of(state_dir: Path, report: KnownReport | None) -> bytes:
-    """The report as it was uploaded. Raises UnknownThing, StorageFailed."""
+def _bytes_of(state: Path, report: KnownReport | None) -> bytes:
     if report is not None:
         with translated():
             try:
-                return (state_dir / report.path).read_bytes()
+                return (state / report.path).read_bytes()
             except FileNotFoundError:
                 pass
     raise UnknownThing("there is no such report here; upload it to /admin/reports", "report_not_found")

@@ -12,29 +12,28 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from app.access.service import AccessService
-from app.admin import reports
 from app.admin.audit import audit_page
+from app.admin.reload import Reloader
+from app.admin.reports import Reports
 from app.api.reading import field_error, json_object
 from app.config.config import MAX_REPLICAS, Config
-from app.errors.tree import BodyTooLarge, StateUnavailable, TooSlow, Unauthorized
+from app.errors.tree import StateUnavailable, TooSlow, Unauthorized
 from app.http.replies import reply, reply_headers
 from app.promotion import overrides as override_log
-from app.promotion.facts import KEYS
 from app.promotion.repository import now
 from app.promotion.requests import PromotionRequest, check_model
 from app.promotion.service import PromotionService
 from app.promotion.state_machine import OperationKind
 from app.promotion.views import report_view
-from app.proxy.admission import ThreadQueue, Uploads
+from app.proxy.admission import LITTLE_BYTES, Uploads
 from app.proxy.deadlines import ClientGone
-from app.registry.values import AuditEntry, KnownReport, Revocation, Thing
+from app.registry.values import AuditEntry, Revocation, Thing
 from gates.report.verify import MAX_REPORT_BYTES
 
-MAX_BODY_BYTES = 64 << 10
+_SMALL = Uploads(LITTLE_BYTES)
 MAX_EVENTS = 1000
 
 Count = Annotated[int, Query(ge=0, le=10**15)]
@@ -80,15 +79,20 @@ class RollbackBody(AdminBody):
 
 
 def operators_router(
-    config: Config, promotions: PromotionService, reader: ThreadQueue, access: AccessService
+    config: Config, promotions: PromotionService, reports: Reports, access: AccessService, reloader: Reloader
 ) -> APIRouter:
     """Routes of the operators' listener that make changes or show them."""
     routes = APIRouter()
     _add_requests(routes, promotions)
     _add_operations(routes, promotions, access)
-    _add_reports(routes, config, promotions, reader)
+    _add_reports(routes, reports)
     _add_overrides(routes, config, promotions)
     _add_audit(routes, promotions)
+
+    @routes.post("/admin/reload")
+    async def reload(request: Request) -> Response:
+        return reply(request, await reloader.reload(actor(request)))
+
     return routes
 
 
@@ -97,14 +101,8 @@ def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
     async def promote(request: Request, dry_run: bool = False, key: IdempotencyKey = None) -> Response:
         body = await read_body(request, PromoteBody)
         engine, *replicas = [body.engine] if isinstance(body.engine, str) else body.engine
-        wanted = PromotionRequest(
-            kind=OperationKind.PROMOTE,
-            model=body.model,
-            engine=engine,
-            replicas=tuple(replicas),
-            report=body.report,
-            key=key,
-        )
+        named = {"engine": engine, "replicas": tuple(replicas), "report": body.report}
+        wanted = PromotionRequest(kind=OperationKind.PROMOTE, model=body.model, key=key, **named)
         return await _ask(request, promotions, wanted, dry_run)
 
     @routes.post("/admin/rollback", status_code=202)
@@ -160,41 +158,26 @@ async def _stream(
         yield f"event: error\ndata: {json.dumps(error.envelope())}\n\n".encode()
 
 
-def _add_reports(
-    routes: APIRouter, config: Config, promotions: PromotionService, reader: ThreadQueue
-) -> None:
-    state, uploads = config.state_dir, Uploads(MAX_REPORT_BYTES)
+def _add_reports(routes: APIRouter, reports: Reports) -> None:
+    uploads = Uploads(MAX_REPORT_BYTES)
 
     @routes.post("/admin/reports")
     async def upload(request: Request) -> Response:
-        promised = request.headers.get("content-length", "").encode()
+        data, held = await _body(request, uploads)
         try:
-            data, held = await uploads.body(request.receive, promised, actor(request))
-        except ClientGone:
-            raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
-        try:
-            found = await reader.do(partial(reports.read, data, state / KEYS), reports.PATIENCE_SECONDS)
-            report = reports.known(found)
-            detail = {"digest": report.digest, "artefact": report.artefact, "verdict": report.verdict}
-            entry = AuditEntry(
-                at=now(), actor=actor(request), verb="report.uploaded", subject=report.digest, detail=detail
-            )
-            new = await promotions.do(lambda registry: reports.keep(registry, state, report, data, entry))
+            shown, new = await reports.keep(data, actor(request))
         finally:
             uploads.give_back(actor(request), held)
-        shown = {"digest": report.digest, "verdict": report.verdict, "trusted": bool(found.signers)}
         return reply(request, shown, 201 if new else 200)
 
     @routes.get("/admin/reports")
     async def listed(request: Request) -> Response:
-        rows = await promotions.do(lambda registry: registry.all(KnownReport))
+        rows = await reports.listed()
         return reply(request, {"reports": [report_view(row) for row in reversed(rows)]})
 
     @routes.get("/admin/reports/{digest}")
     async def report(request: Request, digest: str) -> Response:
-        row = await promotions.do(lambda registry: registry.find(KnownReport, digest=digest))
-        with promotions.reporting_state():
-            data = await reader.do(partial(reports.bytes_of, state, row), reports.PATIENCE_SECONDS)
+        data = await reports.show(digest, bytes)
         return Response(data, headers=reply_headers(request), media_type="application/json")
 
 
@@ -203,28 +186,22 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionServi
 
     @routes.post("/admin/overrides", status_code=201)
     async def grant(request: Request) -> Response:
-        asked = (await read_body(request, OverrideBody)).model_dump()
+        asked, at = (await read_body(request, OverrideBody)).model_dump(), datetime.now(UTC)
         check_model(config, asked["model"])
-        by = actor(request)
-        shown = await promotions.do(
-            lambda registry: override_log.grant(registry, catalogue, by, asked, datetime.now(UTC))
-        )
-        return reply(request, shown, 201)
+        work = partial(override_log.grant, catalogue=catalogue, by=actor(request), asked=asked, now=at)
+        return reply(request, await promotions.do(work), 201)
 
     @routes.get("/admin/overrides")
     async def overrides(request: Request) -> Response:
         held = await promotions.active_overrides()
-        return reply(
-            request, {"overrides": [override_log.view(seq, one, catalogue) for seq, one in held.items()]}
-        )
+        shown = [override_log.view(seq, one, catalogue) for seq, one in held.items()]
+        return reply(request, {"overrides": shown})
 
     @routes.delete("/admin/overrides/{id}")
     async def withdraw(request: Request, id: int) -> Response:
-        by = actor(request)
-        shown = await promotions.do(
-            lambda registry: override_log.withdraw(registry, catalogue, by, id, datetime.now(UTC))
-        )
-        return reply(request, shown)
+        by, at = actor(request), datetime.now(UTC)
+        work = partial(override_log.withdraw, catalogue=catalogue, by=by, seq=id, now=at)
+        return reply(request, await promotions.do(work))
 
 
 def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
@@ -252,23 +229,21 @@ def actor(request: Request) -> str:
 
 async def read_body(request: Request, kind: type[Any]) -> Any:
     """The checked body. Raises BadJSON, BadField, BodyTooLarge."""
-    raw = json_object(await _read(request))
+    data, _ = await _body(request, _SMALL)  # so small a body holds no room
+    raw = json_object(data)
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
         raise field_error(error, raw) from None
 
 
-async def _read(request: Request) -> bytes:
-    data = bytearray()
+async def _body(request: Request, uploads: Uploads) -> tuple[bytes, int]:
+    """The body, and the room that it holds. Raises BodyTooLarge, Busy."""
+    promised = request.headers.get("content-length", "").encode()
     try:
-        async for part in request.stream():
-            data += part
-            if len(data) > MAX_BODY_BYTES:
-                raise BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes: send less")
-    except ClientDisconnect:
+        return await uploads.body(request.receive, promised, actor(request))
+    except ClientGone:
         raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
-    return bytes(data)
 
 
 # Replies.

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from app.admin.console import FILES, STATIC, reading
+from gates.report.verify import VerifiedReport
 from tests.app.house import house
 from tests.gates.report import examples
 
@@ -13,11 +14,12 @@ GUARDED = (
 )  # fmt: skip
 
 
-async def test_the_page_and_its_two_files_need_no_token(tmp_path: Path) -> None:
+async def test_the_page_its_two_files_and_the_runbook_need_no_token(tmp_path: Path) -> None:
     async with house(tmp_path) as it:
         for path, (name, kind) in FILES.items():
             answer = await it.get(it.admin + path)
-            assert (answer.status, answer.raw) == (200, (STATIC / name).read_bytes())
+            assert answer.status == 200
+            assert name == "runbook.md" or answer.raw == (STATIC / name).read_bytes()
             assert answer.headers["content-type"].startswith(kind)
             assert answer.headers["content-security-policy"].startswith("default-src 'self';")
             assert answer.headers["cache-control"] == "no-cache"
@@ -38,7 +40,7 @@ def test_the_page_names_no_other_host_and_holds_no_script_or_style() -> None:
 
 
 def test_a_failure_is_read_with_its_reasons_and_its_gates() -> None:
-    shown = reading(examples.failing(), "sha256:00", ())
+    shown = reading(VerifiedReport(examples.failing(), "sha256:00", "sha256:01", (), ()))
     assert shown["verdict"] == "fail" and not shown["trusted"]
     assert "must not take over" in shown["headline"] and shown["reasons"]
     assert any(gate["verdict"] == "fail" and gate["decides"] for gate in shown["gates"])

@@ -46,8 +46,8 @@ async def test_whatever_reads_a_report_does_it_in_their_thread(
         return work
 
     for module, name in (
-        (reports, "read"),
-        (reports, "bytes_of"),
+        (reports, "open_report"),
+        (reports, "_bytes_of"),
         (console, "reading"),
         (console, "page"),
     ):
@@ -56,5 +56,5 @@ async def test_whatever_reads_a_report_does_it_in_their_thread(
     assert (await home.operate(f"/admin/reports/{digest}")).raw == REPORT.read_bytes()
     assert (await home.operate(f"/admin/reports/{digest}/reading")).json["verdict"] == "pass"
     assert b"<html" in (await home.operate(f"/admin/reports/{digest}/page")).raw
-    assert threads.keys() == {"read", "bytes_of", "reading", "page"}
+    assert threads.keys() == {"open_report", "_bytes_of", "reading", "page"}
     assert {name.partition("_")[0] for name in threads.values()} == {"read"}
