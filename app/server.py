@@ -221,21 +221,16 @@ async def _until_signal(gateway: Gateway, listeners: Iterable[asyncio.Task[None]
 
 async def _drain(gateway: Gateway) -> None:
     """Refuse new requests, wait for open ones, then end the rest with an error."""
-    gateway.proxy.leaving = gateway.proxy.draining = True
-    gateway.log.info("draining", count=gateway.proxy.in_flight)
-    if not await _idle(gateway, gateway.config.gateway.drain_seconds):
-        gateway.log.warning("draining", count=gateway.proxy.in_flight)
-        gateway.proxy.cut_off()
-        await _idle(gateway, TELL_SECONDS)
-
-
-async def _idle(gateway: Gateway, seconds: float) -> bool:
-    """Wait until no request is open; False if that took too long."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while gateway.proxy.in_flight:
-                await asyncio.sleep(0.02)
-    return not gateway.proxy.in_flight
+    proxy, log = gateway.proxy, gateway.log
+    proxy.leaving = proxy.draining = True
+    for say, seconds in ((log.info, gateway.config.gateway.drain_seconds), (log.warning, TELL_SECONDS)):
+        say("draining", count=proxy.in_flight)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while proxy.in_flight:
+                    await asyncio.sleep(0.02)
+                return
+        proxy.cut_off()
 
 
 async def _greet(gateway: Gateway, here: RunningGateway, token_file: Path | None) -> None:
