@@ -233,7 +233,7 @@ SHORT_TASKS = {
     "app.proxy.reply_writer": 1,
     "app.promotion.worker": 3,  # awaited: an operation, an effect of it, and the writing of its steps
     "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
-    "app.promotion.warmup": 2,
+    "app.promotion.canary": 2,
     "app.promotion.steps": 1,  # the watches of replicas, awaited
     "app.promotion.watch": 1,  # its error is looked at with every reply that comes
     "deploy.core.tasks": 1,

@@ -1,27 +1,36 @@
-"""The canary: a few questions with known answers, asked just before callers are routed to a candidate.
+"""What a candidate is asked before callers are routed to it: the warm-up, and the canary.
 
-The questions are cases of the suite that judged it (`deploy/canary.toml` lists them), asked as the gate asks them and
-judged by the gate's own detectors.
+The warm-up requests every shape a few times: the first request of a shape may compile a kernel, capture a graph or grow a
+cache. A shape is a prompt length, alone or concurrent; no prompt is in a cache.
+
+The canary is a few questions with known answers: cases of the suite that judged the candidate (`deploy/canary.toml` lists
+them), asked as the gate asks them and judged by the gate's own detectors.
 """
 
 import asyncio
+import itertools
 import math
+import random
+import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_high
-from typing import Final
+from typing import Any, Final
 
+from app.config.config import Promotion
 from app.promotion.state_machine import EffectError, FailureReason
 from gates.contracts.case import Case, Sampling, Suite
-from gates.contracts.errors import RunError, SuiteError
+from gates.contracts.errors import RunError
 from gates.contracts.sample import SampleKey
 from gates.detect.catalogue import GATES
 from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_heard
 from gates.run.bounded_stream import ReplyLimits
+from gates.run.calibrate import calibrate
+from gates.run.conversation import CHARS_PER_TOKEN, buckets_within, pad_conversation, with_nonce
 from gates.run.http import RequestTimeouts, TimedClient
 from gates.run.request import body_digest, build_body, encode_body
 from gates.run.target import Target, Variant
@@ -54,17 +63,18 @@ class Canary:
 def canary_for(suite: Suite) -> Canary:
     """The canary of a suite: the cases that are listed for it, or else its named cases.
 
-    Raises SuiteError: a listed case is not in the suite, or there is none to ask.
+    Raises EffectError: a listed case is not in the suite, or there is none to ask.
     """
     listed = tomllib.loads(QUESTIONS.read_text("utf-8"))
     known = {case.id: case for case in suite.cases}
     names = listed["cases"].get(suite.name)
     if names is None:
         names = [case.id for case in suite.cases if case.named]
+    why = "" if names else f"no case of suite {suite.name} is listed, and none is named"
     if missing := [name for name in names if name not in known]:
-        raise SuiteError(f"{QUESTIONS.name}: suite {suite.name} has no case {missing[0]!r}")
-    if not names:
-        raise SuiteError(f"{QUESTIONS.name}: no case of suite {suite.name} is listed, and none is named")
+        why = f"suite {suite.name} has no case {missing[0]!r}"
+    if why:
+        raise EffectError(FailureReason("gates_unreadable", f"{QUESTIONS.name}: {why}"))
     return Canary(tuple(known[name] for name in names), suite.sampling, listed["least"])
 
 
@@ -112,9 +122,6 @@ def failure(found: JudgedAnswers, least: Mapping[str, float]) -> FailureReason |
     return FailureReason("canary_failed", " | ".join(failed).replace("\n", " ")) if failed else None
 
 
-# ------------------------------------------------------------- one request, also for the warm-up
-
-
 async def ask(
     wire: TimedClient, target: Target, case: Case, sampling: Sampling, variant: Variant = _PLAIN
 ) -> Reply:
@@ -124,3 +131,76 @@ async def ask(
     key = SampleKey("", target.artefact, target.engine, body_digest(body), "canary", case.id, 0, "stream")
     # In a thread: callers are served meanwhile, and a reply may be long.
     return await asyncio.to_thread(lambda: read_heard(attempt.sample(key, body, hearing=target.hearing)))
+
+
+# ------------------------------------------------------------------------------------- the warm-up
+
+ROUNDS: Final = 3
+"""How often each shape is requested."""
+TOKENS: Final = 24
+"""The longest reply."""
+_CONTEXT: Final = 4096
+"""The context in tokens, for an engine that does not state it."""
+_TURN: Final[Mapping[str, Any]] = {"role": "user", "content": "Good morning, how are you?"}
+
+RequestShape = tuple[int, int]
+"""The tokens of a prompt, and how many ask at once."""
+
+
+def shapes(settings: Promotion, context: int) -> list[RequestShape]:
+    """Every length that fits the context, alone; and the shortest, concurrently."""
+    lengths = buckets_within(context, TOKENS, settings.warm_tokens) or (min(settings.warm_tokens),)
+    return [*((length, 1) for length in lengths), *((min(lengths), n) for n in settings.warm_at_once)]
+
+
+async def warm(
+    target: Target, settings: Promotion, *, thinking: bool = False, context: int | None = None
+) -> dict[str, object]:
+    """Request every shape; by shape the first and the last time to first token in seconds.
+
+    `context` is the engine's, in tokens. Raises EffectError (warm_failed): a request was not answered, or `warm_seconds` are over.
+    """
+    seconds, began, asked = settings.warm_seconds, time.monotonic(), 0
+    wire = TimedClient(RequestTimeouts(connect=5.0, idle=seconds, total=seconds), REPLY)
+    sampling, variant = Sampling(max_tokens=TOKENS), Variant(thinking=thinking)
+    times: dict[str, dict[str, float]] = {}
+
+    async def one(number: int, tokens: int) -> float:
+        """The time to first token of a conversation about that long."""
+        padded = pad_conversation((_TURN,), (), tokens=tokens, turn=number, chars_per_token=scale)
+        case = Case("warm", (), with_nonce(padded, f"Note {number:08d}."), ())
+        reply = await ask(wire, target, case, sampling, variant)
+        if reply.clocks.token is None or not reply.complete:
+            why = (
+                reply.fault.detail if reply.fault else reply.error.message if reply.error else "no token came"
+            )
+            raise RunError(f"{tokens} tokens: {why:.200}")
+        return reply.clocks.token / 1e9
+
+    try:
+        async with asyncio.timeout(seconds):
+            scale, numbers = await _chars_per_token(target), itertools.count(random.getrandbits(24))
+            for tokens, together in shapes(settings, context or _CONTEXT):
+                rounds = []
+                for _ in range(ROUNDS):
+                    async with asyncio.TaskGroup() as group:
+                        tasks = [group.create_task(one(next(numbers), tokens)) for _ in range(together)]
+                    rounds.append(max(task.result() for task in tasks))
+                    asked += together
+                name = f"{tokens} tokens" + (f", {together} at once" if together > 1 else "")
+                times[name] = {"first_s": round(rounds[0], 4), "last_s": round(rounds[-1], 4)}
+    except TimeoutError:
+        raise EffectError(FailureReason("warm_failed", f"not warm after {seconds:g} s")) from None
+    except ExceptionGroup as failed:
+        if not isinstance(error := failed.exceptions[0], RunError):  # it cancelled the others
+            raise error from None
+        raise EffectError(FailureReason("warm_failed", str(error))) from None
+    return {"requests": asked, "seconds": round(time.monotonic() - began, 3), "shapes": times}
+
+
+async def _chars_per_token(target: Target) -> float:
+    """Characters per token of this engine; the usual figure if it does not count a prompt's tokens."""
+    try:
+        return await calibrate(target, limits=REPLY)
+    except RunError:
+        return CHARS_PER_TOKEN

@@ -13,9 +13,9 @@ from app.engines.pool import EnginePool
 from app.errors.tree import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
 from app.promotion import overrides, repository, requests, steps
 from app.promotion.facts import suite_in_force, verified
+from app.promotion.inspection import ReplicaWatch
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.overrides import Override
-from app.promotion.replicas import ReplicaWatch
 from app.promotion.repository import RegistryExecutor, now
 from app.promotion.requests import PromotionRequest
 from app.promotion.spec_catalogue import SpecCatalogue

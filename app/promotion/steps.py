@@ -40,7 +40,7 @@ from app.telemetry.reply_window import ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import EngineState
 from deploy.engine.supervised import Engine
-from gates.contracts.errors import ReportError, SuiteError
+from gates.contracts.errors import ReportError
 from gates.report import checks
 from gates.report.statement import Statement
 
@@ -196,7 +196,7 @@ async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     engines = sets.get(effect.engine, (effect.engine,))
     names = [deps.catalogue.name(engine) for engine in engines]
     await _trust(deps, plan, [engine for engine in engines if engine in plan.new])
-    for name in names:  # identified when it joined; after a restart it will be (`app.promotion.replicas`)
+    for name in names:  # identified when it joined; after a restart it will be (`ReplicaWatch`)
         deps.pool.identified(name)
     deps.pool.route(plan.model, *names)
     deps.reply_window.switched(plan.model, *names)
@@ -258,28 +258,25 @@ async def _numerics(deps: Dependencies, stated: Statement, engine: Engine) -> Ef
 
 async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It answers every request shape; killed if the host runs short of memory meanwhile."""
-    await asyncio.to_thread(_import_asking)
-    from app.promotion import warmup
+    await asyncio.to_thread(_import_canary)
+    from app.promotion import canary
 
     spec, state = deps.catalogue[effect.engine], _ready_state(deps, effect)
     thinking, context = deps.config.models[plan.model].thinking != "off", state.abilities.context
     with deps.memory.guarding(deps.pool.backend(spec, plan.model).make()):
-        return await warmup.warm(
+        return await canary.warm(
             target_of(spec, state), deps.config.promotion, thinking=thinking, context=context
         )
 
 
 async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It answers the canary's questions, judged by the replies that the policy judges."""
-    await asyncio.to_thread(_import_asking)
+    await asyncio.to_thread(_import_canary)
     from app.promotion import canary
 
     spec = deps.catalogue[effect.engine]
     suite, policy = await asyncio.to_thread(gates_in_force, deps.config)
-    try:
-        questions = canary.canary_for(suite)
-    except SuiteError as error:
-        raise EffectError(FailureReason("gates_unreadable", str(error))) from None
+    questions = canary.canary_for(suite)
     state = _ready_state(deps, effect)
     target = target_of(spec, state)
     if policy.judged == "through":
@@ -288,9 +285,9 @@ async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     return await canary.probe(target, questions)
 
 
-def _import_asking() -> None:
+def _import_canary() -> None:
     """Import the gates' client and detectors, for a thread. A start does not wait for them: most gateways never promote."""
-    from app.promotion import canary, warmup  # noqa: F401
+    from app.promotion import canary  # noqa: F401
 
 
 def _ready_state(deps: Dependencies, effect: Effect) -> EngineState:

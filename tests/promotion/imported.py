@@ -4,7 +4,6 @@ import gc
 
 import app.__main__
 import app.promotion.canary
-import app.promotion.warmup
 import app.server  # noqa: F401
 import tests.promotion.forked  # noqa: F401
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.config.config import Config
 from app.engines.backend import UNIDENTIFIED
-from app.promotion import replicas as replica_watch
+from app.promotion import inspection
 from tests.app.api.nanos import MODELS
 from tests.app.house import NEVER, Answer, GatewayFixture, configured, eventually, nano, run
 from tests.script import Reset, status
@@ -151,14 +151,14 @@ async def test_a_replica_that_cannot_be_looked_at_keeps_no_other_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first in order breaks what looks at it, again and again; that is counted, and the other serves."""
-    facts = replica_watch._facts
+    facts = inspection._facts
 
     async def odd(engine: Any, spec: Any) -> Any:
         if spec.name == "one":
             raise RecursionError
         return await facts(engine, spec)
 
-    monkeypatch.setattr(replica_watch, "_facts", odd)
+    monkeypatch.setattr(inspection, "_facts", odd)
     async with replicas(tmp_path, told={}) as (house, _):
         await eventually(lambda: house.gateway.pool.takes("two"))
         assert served_by(await house.ask()) == "two"

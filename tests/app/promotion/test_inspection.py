@@ -3,7 +3,6 @@
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,18 +85,6 @@ def test_the_first_difference_is_named(
 # -------------------------------------------------------------------------- of a real llama.cpp
 
 
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[tuple[EmbeddedEngine, EngineSpec]]:
-    """annie, running from a folder of her own."""
-    shutil.copytree(ANNIE, tmp_path / "annie")
-    spec = spec_of(tmp_path / "annie")
-    async with running(spec, tmp_path) as engine:
-        yield engine, spec
-
-
-Place = tuple[EmbeddedEngine, EngineSpec]
-
-
 async def refusal(engine: EmbeddedEngine, spec: EngineSpec) -> str:
     with pytest.raises(RefusalError) as caught:
         await identify(engine, spec)
@@ -106,33 +93,13 @@ async def refusal(engine: EmbeddedEngine, spec: EngineSpec) -> str:
 
 
 @needs_models
-async def test_a_running_engine_is_known_by_its_command_line_its_memory_and_its_bytes(place: Place) -> None:
-    engine, spec = place
-    assert spec.artefact is not None
-    manifest = artefact.load(spec.artefact)
-    told = await identify(engine, spec, planned(spec, manifest))
-    assert told["model_file"] == f"sha256:{manifest.files[0].sha256}"
-    assert told["who"] == str(engine.state.pid)
-    assert str(told["build"]).startswith("xllamacpp ")
-
-
-@needs_models
-async def test_a_file_that_was_replaced_under_a_running_engine_is_noticed(place: Place) -> None:
-    """Sealed again, so that the folder is sound: it is only not what the engine has in memory."""
-    engine, spec = place
-    folder = spec.artefact
-    assert folder is not None
-    await identify(engine, spec)
-    (weights,) = folder.glob("*.gguf")
-    fresh = folder.parent / "fresh"
-    shutil.copy(next(STRANGER.glob("*.gguf")), fresh)
-    fresh.replace(weights)
-    assert "artefact on disk" in await refusal(engine, spec)
-    artefact.seal(folder, name="annie", format="gguf-q4_k_m", created=datetime.now(UTC))
-    assert "mismatch_artefact" in await refusal(engine, spec)
-
-
-# --------------------------------------------------------------------------------- of a stranger
+async def test_a_running_engine_is_known_by_its_command_line_its_memory_and_its_bytes(tmp_path: Path) -> None:
+    spec, manifest = spec_of(ANNIE), artefact.load(ANNIE)
+    async with running(spec, tmp_path) as engine:
+        told = await identify(engine, spec, planned(spec, manifest))
+        assert told["model_file"] == f"sha256:{manifest.files[0].sha256}"
+        assert told["who"] == str(engine.state.pid)
+        assert str(told["build"]).startswith("xllamacpp ")
 
 
 class Swapping(EmbeddedEngine):
