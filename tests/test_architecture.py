@@ -28,7 +28,7 @@ COMMAND_LINE = "app.cli.quantize"
 MAX_FUNCTION_LINES = 60
 
 PURE = (
-    "app.stream.", "app.api.", "app.engines.breaker", "app.engines.balancer", "app.engines.conversations", "app.engines.split", "deploy.engine.dialects", "app.errors.tree", "app.errors.engine_words", "app.http.hosts", "app.api.chat_request", "app.api.strict_json", "app.api.tool_schema", "app.api.engine_request", "app.stream.audit", "app.api.thinking_budget",
+    "app.stream.", "app.api.", "app.engines.breaker", "app.engines.affinity", "app.engines.outlier", "deploy.engine.dialects", "app.errors.tree", "app.errors.engine_words", "app.http.hosts", "app.api.chat_request", "app.api.strict_json", "app.api.tool_schema", "app.api.engine_request", "app.stream.audit", "app.api.thinking_budget",
     "app.promotion.state_machine", "app.promotion.eligibility", "app.promotion.bake",
     "app.promotion.overrides",
     "app.telemetry.redact", "app.telemetry.clocks", "app.shadow.compare",

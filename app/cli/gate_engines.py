@@ -187,7 +187,7 @@ def _unsealed(config: Config, name: str) -> _Sealed:
 async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack, model: ModelConfig) -> ServedModel:
     spec, artefact = sealed.spec, sealed.artefact
     engine, state = await started(config, spec, stack)
-    described = describe(spec, state, artefact)
+    described = describe(spec, artefact, state)
     target = target_of(spec, state, artefact.root, described.digest)
     side = ServedModel(
         target=replace(target, hearing=hearing(model, spec.dialect, state.abilities)),

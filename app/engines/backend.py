@@ -237,8 +237,7 @@ class Backend:
     async def _probe(self, url: str) -> None:
         """Probe whether it streams; the only request that an open breaker lets through."""
         assert self.engine is not None
-        if self.breaker.state is not BreakerState.CLOSED:
-            self._step(BreakerEvent.PROBE)
+        self._step(BreakerEvent.PROBE)
         spec, began = self.spec, time.perf_counter()
         asking = probe(
             url,

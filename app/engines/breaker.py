@@ -10,7 +10,7 @@ connections (`UNREACHABLE`), and probes that fail on an idle engine.
     SUSPECT  takes requests; a probe decides
     OPEN     takes none; after each pause a probe decides
 
-An illegal pair raises and changes nothing. Times are monotonic seconds.
+Times are monotonic seconds.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,10 +51,6 @@ class BreakerEvent(StrEnum):
     """The probe got no token in time, but a live reply did: the engine works and has no free slot."""
 
 
-class IllegalBreakerEvent(Exception):
-    """A bug: this event cannot happen in this state; nothing was changed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Breaker:
     """Its state, consecutive failures, the present pause, and when the next probe may begin."""
@@ -74,24 +70,18 @@ class Breaker:
         return self.state is not BreakerState.CLOSED and now >= self.until
 
 
-_Step = Callable[[Breaker, float], Breaker]
-
-
 def step(breaker: Breaker, event: BreakerEvent, now: float) -> Breaker:
-    """The breaker after an event. `now` is in monotonic seconds. Raises IllegalBreakerEvent."""
-    after = _TABLE[event][_COLUMNS.index(breaker.state)]
-    if after is None:
-        raise IllegalBreakerEvent(f"{event} while {breaker.state}")
-    return after(breaker, now)
+    """The breaker after an event."""
+    return _TABLE[event][_COLUMNS.index(breaker.state)](breaker, now)
 
 
-def _close(breaker: Breaker, now: float) -> Breaker:
-    return Breaker()
+def _same(breaker: Breaker, now: float) -> Breaker:
+    return breaker
 
 
 def _clear(breaker: Breaker, now: float) -> Breaker:
-    # `until` is kept: the next probe may not come sooner.
-    return Breaker(until=breaker.until) if breaker.until > now else Breaker()
+    """`until` is kept while it takes requests: the next probe may not come sooner."""
+    return Breaker(until=breaker.until) if breaker.passes and breaker.until > now else Breaker()
 
 
 def _suspect(breaker: Breaker, now: float) -> Breaker:
@@ -101,41 +91,30 @@ def _suspect(breaker: Breaker, now: float) -> Breaker:
 def _count(breaker: Breaker, now: float) -> Breaker:
     failures = breaker.failures + 1
     if failures >= FAILURES:
-        return _open(replace(breaker, failures=failures), now)
+        return _open(breaker, now)
     return replace(breaker, state=BreakerState.SUSPECT, failures=failures)
 
 
-def _probing(breaker: Breaker, now: float) -> Breaker:
-    return replace(breaker, until=now + PROBE_SECONDS_APART)
-
-
 def _open(breaker: Breaker, now: float) -> Breaker:
-    return Breaker(BreakerState.OPEN, max(breaker.failures, 1), FIRST_PAUSE, now + FIRST_PAUSE)
-
-
-def _open_longer(breaker: Breaker, now: float) -> Breaker:
-    pause = min(breaker.pause * 2, LONGEST_PAUSE)
+    pause = FIRST_PAUSE if breaker.passes else min(breaker.pause * 2, LONGEST_PAUSE)
     return Breaker(BreakerState.OPEN, breaker.failures + 1, pause, now + pause)
 
 
 def _wait(breaker: Breaker, now: float) -> Breaker:
-    return replace(breaker, until=now + breaker.pause)
+    return replace(breaker, until=now + (PROBE_SECONDS_APART if breaker.passes else breaker.pause))
 
 
-def _same(breaker: Breaker, now: float) -> Breaker:
-    return breaker
-
-
+_Step = Callable[[Breaker, float], Breaker]
 _COLUMNS: Final = tuple(BreakerState)
-_TABLE: Final[Mapping[BreakerEvent, tuple[_Step | None, _Step, _Step]]] = {
+_TABLE: Final[Mapping[BreakerEvent, tuple[_Step, _Step, _Step]]] = {
     # in the columns: while CLOSED, SUSPECT, OPEN
-    BreakerEvent.SUCCESS: (_clear, _clear, _close),
+    BreakerEvent.SUCCESS: (_clear, _clear, _clear),
     BreakerEvent.FAILURE: (_suspect, _same, _same),
     BreakerEvent.UNREACHABLE: (_count, _count, _same),
-    BreakerEvent.PROBE: (None, _probing, _wait),
-    BreakerEvent.PROBE_PASSED: (_clear, _clear, _close),
-    BreakerEvent.PROBE_FAILED: (_count, _open, _open_longer),
+    BreakerEvent.PROBE: (_same, _wait, _wait),
+    BreakerEvent.PROBE_PASSED: (_clear, _clear, _clear),
+    BreakerEvent.PROBE_FAILED: (_count, _open, _open),
     BreakerEvent.PROBE_CROWDED_OUT: (_same, _clear, _wait),
 }
 """While it is open, requests that were in progress still end: a token counts like a probe's, a failure adds nothing. A closed one
-is probed when its engine is idle; no step tells that such a probe begins."""
+is probed when its engine is idle."""

@@ -37,37 +37,25 @@ def manifest_of(spec: EngineSpec) -> Artefact | None:
         return None
 
 
-def describe(spec: EngineSpec, state: EngineState, artefact: Artefact) -> EngineIdentity:
-    return _engine(spec, artefact, build_of(spec, state))
-
-
-def planned(spec: EngineSpec, artefact: Artefact) -> EngineIdentity:
-    """An engine as the configuration would start it. Its build is known before the start only if it is embedded."""
-    return _engine(spec, artefact, build_of(spec, EngineState(name=spec.name)))
-
-
-def build_of(spec: EngineSpec, state: EngineState) -> str:
-    """The version that the engine states; for an embedded llama.cpp, that of the installed wheel."""
-    if spec.driver == "embedded":
-        return f"xllamacpp {metadata.version('xllamacpp')}"
-    return state.abilities.build or UNKNOWN
-
-
-def _engine(spec: EngineSpec, artefact: Artefact, build: str) -> EngineIdentity:
+def describe(spec: EngineSpec, artefact: Artefact, state: EngineState | None = None) -> EngineIdentity:
+    """An engine that runs; without a state, as the configuration would start it."""
     weights = [entry for entry in artefact.files if entry.path.endswith(".gguf")]
+    program, *words = spec.command or ("",)
     return EngineIdentity(
         name=spec.name,
         driver=spec.driver,
         dialect=spec.dialect,
         image=spec.image,
-        argv=(*_program(spec), *spec.args),
+        # Where a program lies is no matter of a report.
+        argv=(*((PurePath(program).name, *words) if program else ()), *spec.args),
         environment=dict(spec.env or ()),
-        build=build,
+        build=build_of(spec, state),
         model_file=f"sha256:{weights[0].sha256}" if len(weights) == 1 else None,
     )
 
 
-def _program(spec: EngineSpec) -> tuple[str, ...]:
-    """The words before the flags, of an engine that a command starts. Where its program lies is no matter of a report."""
-    program, *words = spec.command or ("",)
-    return (PurePath(program).name, *words) if program else ()
+def build_of(spec: EngineSpec, state: EngineState | None = None) -> str:
+    """The version that the engine states; for an embedded llama.cpp, that of the installed wheel."""
+    if spec.driver == "embedded":
+        return f"xllamacpp {metadata.version('xllamacpp')}"
+    return (state and state.abilities.build) or UNKNOWN

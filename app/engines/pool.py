@@ -2,8 +2,8 @@
 
 Engines are started, drained and stopped individually (each is an `app.engines.backend.Backend`). The
 engines of a model are one immutable value in the table, and `route` swaps it: a request gets its
-`Route` once and keeps it. An engine that no model names is started only on request. Among several live engines of one model, `app.engines.balancer` chooses; between them and
-a candidate that gets a share of their traffic, `app.engines.split`.
+`Route` once and keeps it. An engine that no model names is started only on request. `app.engines.affinity` chooses
+among several live engines of one model, and between them and a candidate that gets a share of their traffic.
 """
 
 import asyncio
@@ -16,11 +16,9 @@ from typing import Any
 
 from app.api.reading import UNSUPPORTED
 from app.config.config import Config, ModelConfig
+from app.engines.affinity import AFFINITIES, SIDES, Balancer, TrafficSplit, conversation
 from app.engines.backend import UNIDENTIFIED, Backend, EngineFactory, PoolContext, Route, driver
-from app.engines.balancer import AFFINITIES, Balancer
-from app.engines.conversations import conversation
 from app.engines.identity import manifest_of
-from app.engines.split import SIDES, TrafficSplit
 from app.errors.tree import BadField, EngineDown, UnknownModel
 from app.stream.conduct import Conduct
 from app.telemetry.log import Logger

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from app.config.config import Config
 from app.engines.heard import settings
-from app.engines.identity import planned
+from app.engines.identity import describe
 from app.promotion import overrides
 from app.promotion.eligibility import EligibilityFacts, Origin
 from app.promotion.state_machine import EffectError, FailureReason, OperationPlan
@@ -104,7 +104,7 @@ def collect(
         trusted=_keys(config.state_dir),
         now=now,
         max_age_days=config.gates.max_age_days,
-        candidate=(artefact.root, planned(spec, artefact)) if artefact else why,
+        candidate=(artefact.root, describe(spec, artefact)) if artefact else why,
         numerics=from_arguments(spec),
         spec=spec_digest(spec),
         suite=suite.digest,

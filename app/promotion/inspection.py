@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Final
 
-from app.engines.identity import UNKNOWN, build_of, planned
+from app.engines.identity import UNKNOWN, build_of, describe
 from app.engines.pool import EnginePool
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
@@ -86,7 +86,7 @@ async def identify(
         served = str(find_model(spec)) if spec.artefact is not None and spec.driver != "url" else None
     except (ManifestError, DeployError, OSError) as error:
         raise _down(f"{spec.name} cannot be identified: {error}") from None
-    if fault := differs(found, spec, judged or (planned(spec, artefact) if artefact else None), served):
+    if fault := differs(found, spec, judged or (describe(spec, artefact) if artefact else None), served):
         raise RefusalError(fault)
     return {
         "driver": spec.driver,

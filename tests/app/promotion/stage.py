@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from app.config.config import Config, parse
-from app.engines.identity import planned
+from app.engines.identity import describe
 from app.promotion.facts import suite_in_force
 from app.promotion.state_machine import Action, Effect, EffectEvidence, OperationPlan
 from app.promotion.steps import HANDLERS, Dependencies
@@ -90,7 +90,7 @@ def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) 
         spec = config.engines[name]
         assert spec.artefact is not None
         found = load(folder_of(spec.artefact))
-        return ComparedArm(_model(found), planned(spec, found))
+        return ComparedArm(_model(found), describe(spec, found))
 
     suite, policy = suite_in_force(config.gates.suite), load_policy(config.gates.policy)
     made = replace(

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from app.engines.identity import planned
+from app.engines.identity import describe
 from app.promotion import eligibility
 from app.promotion.eligibility import EligibilityFacts
 from app.promotion.facts import RegistryRecords, collect, records, reported
@@ -314,7 +314,7 @@ class Place:
             name="annie", dialect="llama-server", driver="embedded", artefact=self.folder / "model.gguf"
         )
         key = load_or_make(self.state / "keys")
-        side = ComparedArm(ModelIdentity("a", "gguf-f16", made.root, "base", {}), planned(self.spec, made))
+        side = ComparedArm(ModelIdentity("a", "gguf-f16", made.root, "base", {}), describe(self.spec, made))
         other = replace(side, engine=replace(side.engine, argv=("--other",)))
         suite, policy = load_suite("annie-nano"), load_policy("annie-nano")
         report = dsse.render(

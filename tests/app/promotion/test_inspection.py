@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.engines.identity import planned
+from app.engines.identity import describe
 from app.promotion.inspection import RunningEngine, differs, identify
 from app.promotion.state_machine import RefusalError
 from deploy.drivers.embedded import EmbeddedEngine
@@ -96,7 +96,7 @@ async def refusal(engine: EmbeddedEngine, spec: EngineSpec) -> str:
 async def test_a_running_engine_is_known_by_its_command_line_its_memory_and_its_bytes(tmp_path: Path) -> None:
     spec, manifest = spec_of(ANNIE), artefact.load(ANNIE)
     async with running(spec, tmp_path) as engine:
-        told = await identify(engine, spec, planned(spec, manifest))
+        told = await identify(engine, spec, describe(spec, manifest))
         assert told["model_file"] == f"sha256:{manifest.files[0].sha256}"
         assert told["who"] == str(engine.state.pid)
         assert str(told["build"]).startswith("xllamacpp ")

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app.engines.balancer import RATIO, SLACK, Balancer
-from app.engines.conversations import Conversations, conversation
+from app.engines.affinity import RATIO, SLACK, Balancer, Conversations, Side, TrafficSplit, conversation
 
 SYSTEM = {"role": "system", "content": "You are Annie."}
 
@@ -49,7 +50,7 @@ def test_each_conversation_stays_where_it_began() -> None:
 
 
 HOMES = """
-from tests.app.engines.test_balancer import Balancer, asked, turns
+from tests.app.engines.test_affinity import Balancer, asked, turns
 for name in range(200):
     print(*(asked(Balancer(), turns(f"caller {name}", 3), dict.fromkeys(up, 0))[0] for up in ("cba", "ab")))
 """
@@ -93,3 +94,43 @@ def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
     for name in ("x", "y", "z"):
         went.remember(conversation(turns(name, 1)), name)
     assert [went.find(conversation(turns(name, 2))) for name in ("x", "y", "z")] == [None, "y", "z"]
+
+
+# ------------------------------------------------------------------------- the weighted choice
+
+
+def message(text: object) -> dict[str, Any]:
+    return {"role": "user", "content": str(text)}
+
+
+weights = st.integers(1, 99)
+
+
+@given(weights, st.integers(1, 500))
+def test_of_new_conversations_the_candidate_gets_its_share_to_within_one(weight: int, count: int) -> None:
+    split = TrafficSplit("new", weight)
+    got = Counter(split.choose(conversation([message(n)])) for n in range(count))
+    assert abs(got["candidate"] - count * weight / 100) <= 0.5
+
+
+@given(st.lists(weights, min_size=1, max_size=4, unique=True), st.lists(st.integers(0, 9), max_size=300))
+def test_a_conversation_stays_on_its_side_whatever_comes_between(steps: list[int], turns: list[int]) -> None:
+    """At every weight: `turns` are the conversations that speak, one after the other."""
+    split = TrafficSplit("new")
+    said: dict[int, list[Any]] = {}
+    sides: dict[int, Side] = {}
+    begun: Counter[int] = Counter()
+    due = Counter[int]()
+    for at, who in enumerate(turns):
+        split.weight = sorted(steps)[at * len(steps) // len(turns)]
+        if who not in said:
+            begun[split.weight] += 1
+        history = said.setdefault(who, [message(f"conversation {who}")])
+        side = split.choose(conversation(history))
+        if who not in sides:
+            sides[who] = side
+            due[split.weight] += side == "candidate"
+        assert side == sides[who]
+        history += [{"role": "assistant", "content": f"answer {at}"}, message(f"turn {at}")]
+    share = sum(count * weight / 100 for weight, count in begun.items())
+    assert abs(sum(due.values()) - share) <= 0.5
