@@ -4,7 +4,6 @@ Every subject gets one worker process, the same engine, no logging per request, 
 errors. All of them listen on loopback only.
 """
 
-import http.client
 import json
 import shutil
 import sys
@@ -12,8 +11,10 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
+import httpx2
+
 from tests.bench import peers, script
-from tests.bench.processes import Process, listens
+from tests.bench.processes import Process
 from tests.ports import free_port
 
 START_SECONDS = 90.0
@@ -54,15 +55,12 @@ class Subject:
         """Start it and wait until a completion streams through it. Raises Missing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.process = Process(self.command(), self.folder / "output.log", self.environment())
-        why = "it does not listen"
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             if died := self.process.died:
                 raise Missing(died)
-            if listens(self.port):
-                why = probe(self.port)
-                if not why:
-                    return
+            if not (why := probe(self.port)):
+                return
             time.sleep(0.1)
         raise Missing(f"not ready within {START_SECONDS:.0f} s: {why}")
 
@@ -75,19 +73,17 @@ class Subject:
 def probe(port: int) -> str:
     """Ask for a short stream; empty when all of it came, else what was wrong."""
     messages = [{"role": "user", "content": script.order(4, paced=False)}]
-    body = json.dumps({"model": script.MODEL, "messages": messages, "stream": True, "max_tokens": 64})
-    headers = {"authorization": f"Bearer {script.KEY}", "content-type": "application/json"}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    body = {"model": script.MODEL, "messages": messages, "stream": True, "max_tokens": 64}
+    headers = {"authorization": f"Bearer {script.KEY}"}
     try:
-        connection.request("POST", "/v1/chat/completions", body, headers)
-        reply = connection.getresponse()
-        text = reply.read()
-    except (OSError, http.client.HTTPException) as error:
+        reply = httpx2.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body, headers=headers)
+    except httpx2.HTTPError as error:
         return f"{type(error).__name__}: {error}"
-    finally:
-        connection.close()
-    good = reply.status == 200 and b"[DONE]" in text
-    return "" if good else f"HTTP {reply.status}: {text[:200].decode(errors='replace')}"
+    return (
+        ""
+        if reply.status_code == 200 and "[DONE]" in reply.text
+        else f"{reply.status_code}: {reply.text[:200]}"
+    )
 
 
 class Direct(Subject):

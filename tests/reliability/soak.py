@@ -1,6 +1,6 @@
 """The soak: a real gateway over real engines, mixed callers and promotions, and whether it stays flat.
 
-    python -m tests.reliability.soak --seconds 300 [--callers 8] [--out FILE]
+    python -m tests.reliability.soak --seconds 300
 
 The exit code is 0 if no reply was lost and memory, tasks, descriptors and threads stay flat.
 """
@@ -27,11 +27,12 @@ from app.config.config import Config, load
 from tests.app.promotion.stage import ENGINES, signed, statement, tables
 from tests.promotion.process import ROOT, TOKEN, Gateway, written
 from tests.reliability.crowd import Crowd
-from tests.reliability.verdict import Held, judge
+from tests.reliability.verdict import judge
 
 REST_SECONDS = 8.0
 """How long everybody is silent before and after, so that what is held at rest can be seen."""
 PROMOTE_EVERY = 25.0
+CALLERS = 8
 WARM_UP_REQUESTS = 2000
 """So many are asked, and two promotions end, before the time begins: what is allocated once is then allocated,
 however slow the machine is."""
@@ -85,7 +86,7 @@ async def watched(folder: Path) -> AsyncIterator[Watched]:
     assert process.returncode == 0, process.returncode
 
 
-async def soak(seconds: float, callers: int) -> dict[str, Any]:
+async def soak(seconds: float) -> dict[str, Any]:
     """The figures of one run."""
     with tempfile.TemporaryDirectory() as folder:
         samples = Path(folder) / SAMPLES
@@ -93,7 +94,7 @@ async def soak(seconds: float, callers: int) -> dict[str, Any]:
             await asyncio.sleep(REST_SECONDS)
             before = read(samples)[-1]
             config = load(Path(folder) / "manners.toml")
-            crowd, promotions, loaded = await _load(gateway, config, samples, seconds, callers)
+            crowd, promotions, loaded = await _load(gateway, config, samples, seconds)
             await asyncio.sleep(REST_SECONDS)
             after = read(samples)[-1]
         log = (Path(folder) / "log.jsonl").read_text()
@@ -101,7 +102,7 @@ async def soak(seconds: float, callers: int) -> dict[str, Any]:
     faults = [line for line in log.splitlines() if '"internal_error"' in line or "Traceback" in line]
     return {
         "seconds": round(loaded[-1]["t"] - before["t"], 1),
-        "callers": callers,
+        "callers": CALLERS,
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "load_average": round(os.getloadavg()[0], 1),
         "requests": dict(crowd.kinds),
@@ -111,22 +112,17 @@ async def soak(seconds: float, callers: int) -> dict[str, Any]:
         "examples": crowd.wrong,
         "internal_errors": len(faults),
         "held": [{**asdict(one), "flat": one.flat} for one in held],
-        "passed": is_passed(crowd.wrongs, faults, held),
+        "passed": not crowd.wrongs and not faults and all(one.flat for one in held),
     }
 
 
-def is_passed(wrong: int, faults: list[str], held: list[Held]) -> bool:
-    """Nothing lost, no bug met, everything flat."""
-    return not wrong and not faults and all(one.flat for one in held)
-
-
 async def _load(
-    gateway: Watched, config: Config, samples: Path, seconds: float, callers: int
+    gateway: Watched, config: Config, samples: Path, seconds: float
 ) -> tuple[Crowd, Counter[str], list[dict[str, float]]]:
     """Everybody at once, and a promotion now and then; the samples taken after the warm-up."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
         crowd, promotions = Crowd(gateway.url, client), Counter[str]()
-        asking = [asyncio.create_task(crowd.caller(seed)) for seed in range(callers)]
+        asking = [asyncio.create_task(crowd.caller(seed)) for seed in range(CALLERS)]
         for engine in ("large", "small"):
             promotions[await gateway.promote(engine, config)] += 1
         while crowd.kinds.total() < WARM_UP_REQUESTS:
@@ -148,14 +144,8 @@ def main() -> int:
     """Run it, and write what was found."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     ask.add_argument("--seconds", type=float, default=300.0)
-    ask.add_argument("--callers", type=int, default=8)
-    ask.add_argument("--out", type=Path)
-    asked = ask.parse_args()
-    found = asyncio.run(soak(asked.seconds, asked.callers))
-    text = json.dumps(found, indent=1)
-    print(text)
-    if asked.out:
-        asked.out.write_text(text + "\n")
+    found = asyncio.run(soak(ask.parse_args().seconds))
+    print(json.dumps(found, indent=1))
     return 0 if found["passed"] else 1
 
 

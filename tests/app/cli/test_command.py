@@ -43,7 +43,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "an open address with an empty file of keys": ({"listen": "[::]:0", "api_keys_file": "file"}, "gateway.listen: without an API key"),
     "a state folder that is a file": ({"state": "file"}, "gateway.state: "),
     "a state folder of another gateway": ({"state": "used"}, "used/registry.db: another gateway uses this state folder"),
-    "a state folder that others write to": ({"state": "shared"}, "shared: others may write to it (mode 777); run: chmod 700 "),
+    "a state folder that others write to": ({"state": "shared"}, "shared: the state folder cannot be used: others may write to it (mode 777); run: chmod 700 "),
 }  # fmt: skip
 
 
