@@ -139,18 +139,15 @@ MEDIA_TYPES = [
 
 
 @pytest.mark.parametrize(("media_type", "status"), MEDIA_TYPES)
-@pytest.mark.parametrize(
-    "path",
-    ["chat/completions", "messages", "responses", "completions", "embeddings"],
-)
 async def test_without_keys_a_body_is_declared_as_json(
-    houses: dict[str, GatewayFixture], path: str, media_type: str | None, status: int
+    houses: dict[str, GatewayFixture], media_type: str | None, status: int
 ) -> None:
     """Any other type a page may send unasked."""
     home = houses["open"]
     headers = {} if media_type is None else {"content-type": media_type}
-    said, _ = await answer(home, "POST", f"{home.url}/v1/{path}", headers)
-    assert (said == 415) == (status == 415)
+    for path in ("chat/completions", "messages", "responses", "completions", "embeddings"):
+        said, _ = await answer(home, "POST", f"{home.url}/v1/{path}", headers)
+        assert (said == 415) == (status == 415)
 
 
 @pytest.mark.parametrize("headers", [headers for headers, _ in FOREIGN], ids=str)
@@ -165,13 +162,11 @@ async def test_with_a_key_any_host_may_come(
     assert (await answer(home, "GET", home.admin + "/metrics", headers))[0] in (200, 403)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "192.168.1.2"])
-async def test_metrics_need_no_token_and_so_a_host_of_ours(
-    houses: dict[str, GatewayFixture], host: str
-) -> None:
+async def test_metrics_need_no_token_and_so_a_host_of_ours(houses: dict[str, GatewayFixture]) -> None:
     """On the operators' listener on loopback, keys or not."""
-    home = houses["keyed"]
-    assert await answer(home, "GET", home.admin + "/metrics", {"host": host}) == (403, "host_not_allowed")
+    url = houses["keyed"].admin + "/metrics"
+    for host in ("evil.example", "192.168.1.2"):
+        assert await answer(houses["keyed"], "GET", url, {"host": host}) == (403, "host_not_allowed")
 
 
 async def test_on_a_network_any_host_may_ask_for_metrics(houses: dict[str, GatewayFixture]) -> None:
@@ -180,15 +175,13 @@ async def test_on_a_network_any_host_may_ask_for_metrics(houses: dict[str, Gatew
     assert await answer(home, "GET", home.admin + "/metrics", {"host": "gateway:8081"}) == (200, "")
 
 
-@pytest.mark.parametrize("path", [path for _, path in PUBLIC])
-async def test_a_configured_name_is_ours(houses: dict[str, GatewayFixture], path: str) -> None:
+async def test_a_configured_name_is_ours(houses: dict[str, GatewayFixture]) -> None:
     home = houses["named"]
-    method = "POST" if "chat" in path else "GET"
     site = {"host": "manners.example", "origin": "https://manners.example"}
     for headers in ({"host": "MANNERS.example:443"}, site, {"origin": "https://manners.example"}):
-        assert await answer(home, method, home.url + path, {**JSON, **headers}) == (200, "")
-    other = {**JSON, "host": "manners.example", "origin": EVIL}
-    assert await answer(home, method, home.url + path, other) == (403, "origin_not_allowed")
+        assert await answer(home, "GET", home.url + "/v1/models", headers) == (200, "")
+    other = {"host": "manners.example", "origin": EVIL}
+    assert await answer(home, "GET", home.url + "/v1/models", other) == (403, "origin_not_allowed")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ MANY = 50
 BODY = b"{}"
 
 
-async def together(one: Callable[[], Coroutine[Any, Any, None]]) -> int:
+async def together(one: Callable[[], Coroutine[Any, Any, Any]]) -> int:
     """Of `MANY` that begin in the same iteration of the event loop, how many end in one iteration, at most."""
     loop = asyncio.get_running_loop()
     iteration, ended = 0, Counter[int]()
@@ -60,29 +60,22 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": BODY})
 
 
-@pytest.fixture
-def access() -> AccessControl:
-    made = AccessControl(answer, KeyRing(["key"]), "/v1", {"/v1/chat/completions": answer})
-    made.replace(KeyRing(["key"]), None)
-    return made
+KEY = {"authorization": "Bearer key"}
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "headers"),
+    ("method", "path", "headers", "at_once"),
     [
-        ("GET", "/metrics", {}),
-        ("GET", "/v1/models", {"authorization": "Bearer key"}),
-        ("GET", "/v1/models", {}),
-        ("POST", "/v1/chat/completions", {"authorization": "Bearer wrong"}),
+        ("GET", "/metrics", {}, 1),
+        ("GET", "/v1/models", KEY, 1),
+        ("GET", "/v1/models", {}, 1),
+        ("POST", "/v1/chat/completions", {"authorization": "Bearer wrong"}, 1),
+        ("POST", "/v1/chat/completions", KEY, MANY),
     ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value) or "no headers",
-)  # fmt: skip
+    ids=["metrics", "models", "no key", "a wrong key", "for an engine"],
+)
 async def test_what_needs_no_engine_is_answered_once_in_an_iteration(
-    access: AccessControl, method: str, path: str, headers: dict[str, str]
+    method: str, path: str, headers: dict[str, str], at_once: int
 ) -> None:
-    assert await together(request(access, method, path, **headers)) == 1
-
-
-async def test_requests_for_an_engine_take_no_turns(access: AccessControl) -> None:
-    asked = request(access, "POST", "/v1/chat/completions", authorization="Bearer key")
-    assert await together(asked) == MANY
+    access = AccessControl(answer, KeyRing(["key"]), "/v1", {"/v1/chat/completions": answer})
+    assert await together(request(access, method, path, **headers)) == at_once

@@ -18,11 +18,11 @@ from app.proxy.reading import (
     RequestReader,
 )
 from tests.app.house import eventually
+from tests.app.http.test_turns import MANY, together
 from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.asyncio
 
-MANY = 50
 LITTLE = b"<" * LITTLE_MARKS
 SOME = {"bytes": b"x" * (LITTLE_BYTES + 1), "marks": b"<" * (LITTLE_MARKS + 1)}
 MUCH = b"<" * (MOST_MARKS + 1)
@@ -52,30 +52,14 @@ def reads(reader: RequestReader, surface: Surfaces, raw: bytes) -> Any:
     return asyncio.create_task(reader.read(cast(Surface, surface), raw, 9), name="test")
 
 
-async def most_in_one_iteration(surface: Surfaces, raw: bytes) -> int:
-    """Of MANY such requests that are ready at once, how many are read in one iteration of the event loop, at most."""
-    reader, loop = RequestReader(), asyncio.get_running_loop()
-    most = before = 0
-
-    def count() -> None:
-        nonlocal most, before
-        most, before = max(most, len(surface.read) - before), len(surface.read)
-        if before < MANY:
-            loop.call_soon(count)
-
-    count()
-    await asyncio.gather(*(reads(reader, surface, raw) for _ in range(MANY)))
-    count()
-    return most
-
-
-@pytest.mark.parametrize("raw", SOME.values(), ids=SOME)
-async def test_what_takes_milliseconds_is_read_once_in_an_iteration(surface: Surfaces, raw: bytes) -> None:
-    assert await most_in_one_iteration(surface, raw) == 1
-
-
-async def test_what_takes_less_waits_for_nobody(surface: Surfaces) -> None:
-    assert await most_in_one_iteration(surface, LITTLE) == MANY
+@pytest.mark.parametrize(
+    ("raw", "at_once"), [*((raw, 1) for raw in SOME.values()), (LITTLE, MANY)], ids=[*SOME, "little"]
+)
+async def test_what_takes_milliseconds_is_read_once_in_an_iteration(
+    surface: Surfaces, raw: bytes, at_once: int
+) -> None:
+    reader = RequestReader()
+    assert await together(lambda: reader.read(cast(Surface, surface), raw, 9)) == at_once
 
 
 async def test_so_many_wait_for_a_thread_and_no_more(surface: Surfaces) -> None:
