@@ -211,7 +211,8 @@ class Exchange:
                 self._deadlines.progress = now
                 self._clocks.text(text, now)
                 self._audit.text(text)
-                self._writer.texts(texts)
+                if body := self._writer.encode(texts):
+                    self._writer.write(body)
             except BaseException as error:
                 return self._fail(as_internal_error(error))
         limits = self._limits

@@ -6,7 +6,7 @@ more. These are uvicorn's private parts: pyproject.toml bounds its version, and 
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -38,6 +38,9 @@ class ReplyWriter:
     """
 
     _encoder: Any  # or collector, of the request's API
+    encode: Callable[
+        [Sequence[str]], bytes | None
+    ]  # plain texts of choice 0, where something has gone out before
     _reply: EngineReply | None = None
     _catching_up: asyncio.Task[None] | None = None  # waits until the caller has read what was written
     _end = b""  # of the reply, which waits for that
@@ -60,15 +63,10 @@ class ReplyWriter:
         if anew and not context.begun:
             make = context.surface.encoder if context.stream else context.surface.collector
             self._encoder = make(context.head)
+            self.encode = self._encoder.texts
         self._reply = reply
         if reply is not None and self._catching_up is not None:
             reply.pause()
-
-    def texts(self, texts: Sequence[str]) -> None:
-        """Plain texts of choice 0, where something has gone out before."""
-        body = self._encoder.texts(texts)
-        if body:
-            self._write(body)
 
     def events(self, events: Sequence[Event], is_last: bool) -> None:
         """A batch of events. `is_last`: the reply is over with them."""
@@ -77,7 +75,7 @@ class ReplyWriter:
             events, is_last = self._of_choice(events, self.choice)
         body = self._encoder.feed(events)
         if is_streamed and (body or is_last):
-            self._write(body, is_last)
+            self.write(body, is_last)
 
     def _of_choice(self, events: Sequence[Event], choice: int) -> tuple[list[Event], bool]:
         """The events under the choice's index, and whether they end the reply by a fault."""
@@ -126,7 +124,8 @@ class ReplyWriter:
         if self._catching_up is not None:
             self._catching_up.cancel()
 
-    def _write(self, body: bytes, is_last: bool = False) -> None:
+    def write(self, body: bytes, is_last: bool = False) -> None:
+        """Write to a caller who streams."""
         cycle = self._cycle
         if cycle.disconnected:
             return

@@ -30,7 +30,7 @@ def reading_on(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
     """What is called when the slow reader has caught up."""
     caller = Caller(line)
     caller.flow.pause_writing()
-    caller.writer._write(b"x")
+    caller.writer.write(b"x")
     patch.setattr(line, "free", broken)
     caller.flow.resume_writing()
 

@@ -40,7 +40,7 @@ async def test_the_same_bytes_go_out_as_by_the_servers_own_send(protocol: bytes)
         context.deadlines = deadlines()
         writer = ReplyWriter(context, IOBatch(), send.__self__)
         for body, is_last in bodies:
-            writer._write(body, is_last)
+            writer.write(body, is_last)
 
     async def long(scope: Any, receive: Any, send: Any) -> None:
         headers = [*STREAM_HEADERS, *RequestContext(ChatCompletions(), {}, "id").headers()]
@@ -59,7 +59,7 @@ async def test_the_end_waits_until_the_caller_has_read() -> None:
     for leaves in (False, True):
         caller = Caller()
         caller.flow.pause_writing()
-        caller.writer._write(b"last", True)
+        caller.writer.write(b"last", True)
         delivered = asyncio.create_task(caller.writer.deliver())
         await asyncio.sleep(0)
         assert not caller.transport.out and not delivered.done()
