@@ -22,10 +22,7 @@ class Reader(Protocol):
         """A read."""
 
     def failed(self, error: BaseException) -> None:
-        """`received` raised, and some of the reply is lost: end it with an error."""
-
-    def abort(self) -> None:
-        """`failed` raised as well: drop the connection."""
+        """`received` raised, and some of the reply is lost: end it with an error, and drop the connection."""
 
 
 class IOBatch:
@@ -61,7 +58,10 @@ class IOBatch:
             try:
                 reader.received(data)
             except BaseException as error:
-                _fail(reader, error)
+                try:
+                    reader.failed(error)
+                except BaseException as again:
+                    _report("a connection to an engine could not be failed", again)
         self._working = False
         self.flush()
 
@@ -76,15 +76,6 @@ class IOBatch:
                 except Exception as error:  # a part of the reply is lost, so its caller must not get the rest
                     _report("a write to a caller failed", error)
                     transport.abort()
-
-
-def _fail(reader: Reader, error: BaseException) -> None:
-    """End the one connection whose callback raised."""
-    try:
-        reader.failed(error)
-    except BaseException as again:
-        _report("a connection to an engine could not be failed", again)
-        reader.abort()
 
 
 def _report(what: str, error: BaseException) -> None:

@@ -89,7 +89,7 @@ class EngineReply(asyncio.Protocol):
         self.answered = False  # at least a byte has come
         self._framing = 0  # bytes that are not body, less what the body has paid for
         self._header_count = 0
-        self._is_paused = self._is_held = False
+        self._is_paused = False
 
     # Called by the pool and the exchange.
 
@@ -111,9 +111,6 @@ class EngineReply(asyncio.Protocol):
         """Pass the body to `sink`: at once what has arrived, the rest as it arrives."""
         self._sink = sink
         try:
-            if self._is_held:
-                self._is_held = False
-                self._read_or_pause()
             self._deliver()
         except BaseException as error:
             self.failed(error)
@@ -124,20 +121,17 @@ class EngineReply(asyncio.Protocol):
         self.set_body_consumer(reader)
         return await reader.done
 
-    def hold(self) -> None:
-        """Stop reading, and keep what was read, until the next `set_body_consumer`."""
-        self._sink, self._is_held = None, True
-        self._read_or_pause()
-
     def pause(self) -> None:
         """Pause reading: the caller cannot keep up."""
         self._is_paused = True
-        self._read_or_pause()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume(self) -> None:
         """Resume reading."""
         self._is_paused = False
-        self._read_or_pause()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def close(self) -> None:
         """Abort whatever is outstanding. Never waits; may be called at any time."""
@@ -160,7 +154,7 @@ class EngineReply(asyncio.Protocol):
         """Whether another request may be sent on this connection."""
         if self._transport is None or self._aborted or self.lost or not self.complete:
             return False
-        if self._is_paused or self._is_held or self._transport.is_closing():
+        if self._is_paused or self._transport.is_closing():
             return False
         # If the engine answered before it had the whole request, its rest would go out before the next request. Before the
         # first request only the end of a TLS handshake can wait there.
@@ -210,8 +204,6 @@ class EngineReply(asyncio.Protocol):
                 return self.failed(_too_large())
         if self._sink is not None:
             self._deliver()
-        elif self.status and not self._ended and not self._is_held:
-            self.hold()  # until somebody takes the body
         if self._aborted:
             self.abort()
 
@@ -235,9 +227,7 @@ class EngineReply(asyncio.Protocol):
             self.lost = True
             with route_errors_to(self.failed):
                 self._lose(error)
-            self._handler = (
-                None  # the parser refers back to this object: only the collector would free the request
-            )
+            self._handler = None  # the parser refers back to this: only the collector would free the request
 
     # Called by the parser.
 
@@ -313,14 +303,6 @@ class EngineReply(asyncio.Protocol):
             self._head.set_exception(self._error)
         else:
             self._deliver()
-
-    def _read_or_pause(self) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        if self._is_paused or self._is_held:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
 
 
 def _too_large() -> EngineBroke:

@@ -34,7 +34,7 @@ def installs() -> list[Install]:
     return list(found.values())
 
 
-collect_ignore = ["test_golden.py"] if installs() else ["test_process.py", "test_flags.py"]
+collect_ignore = ["test_golden.py"] if installs() else ["test_flags.py"]
 """What was recorded needs no engine: `make test` has it."""
 
 

@@ -1,8 +1,4 @@
-"""What an engine, or the gateway over it, cannot do yet, with the reason; a test fails when it has come right.
-
-`KNOWN`: rows by kind, shown in `docs/engines.md`. `MISHEARD`: golden streams, whose `.heard.json` says
-what should be heard of them.
-"""
+"""What an engine cannot do yet, by kind, with the reason: shown in `docs/engines.md`. A test fails when it has come right."""
 
 from collections.abc import Mapping
 
@@ -14,5 +10,3 @@ _SGLANG = {
     "'allocate_vocab_mask'), and its xgrammar backend ends the server (\"Unsupported device: cpu\"); not run on a GPU",
 }  # fmt: skip
 KNOWN: Mapping[str, Mapping[str, str]] = {"sglang-hermes": _SGLANG, "sglang-xml": _SGLANG}
-
-MISHEARD: Mapping[str, str] = {}

@@ -8,26 +8,10 @@ import pytest
 from gates.contracts import markers
 from tests.conformance.engines import COLUMNS
 from tests.conformance.golden import Golden, expectation, load, shots_for
-from tests.conformance.known import MISHEARD
 from tests.looped import looped
 
 GOLDENS = load()
 golden_each = looped("golden", GOLDENS, in_groups_of=50)
-
-
-def marks(golden: Golden) -> list[pytest.MarkDecorator]:
-    """What is known to be heard wrong must be, until it comes right."""
-    reason = MISHEARD.get(golden.name)
-    return [pytest.mark.xfail(reason=reason)] if reason else []
-
-
-written_each = pytest.mark.parametrize(
-    "golden", [pytest.param(golden, id=golden.name, marks=marks(golden)) for golden in GOLDENS]
-)
-
-
-def expected(golden: Golden) -> object:
-    return json.loads(expectation(golden.name).read_text("utf-8"))
 
 
 def test_every_engine_has_said_everything_that_is_recorded() -> None:
@@ -35,9 +19,9 @@ def test_every_engine_has_said_everything_that_is_recorded() -> None:
     assert {golden.name for golden in GOLDENS} == wanted
 
 
-@written_each
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
 def test_a_recorded_reply_is_heard_as_written(golden: Golden) -> None:
-    assert golden.whole == expected(golden)
+    assert golden.whole == json.loads(expectation(golden.name).read_text("utf-8"))
 
 
 @golden_each

@@ -1,7 +1,6 @@
 """What an engine was seen to do decides how much of its speech is held back, and the caller hears no thought."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ from app.stream.audit import unasked_thought
 from app.stream.conduct import HELD, conduct, held_characters
 from deploy.engine.abilities import Abilities
 from tests.app.house import HELLO, TOOLS, GatewayFixture, config, eventually, house, run
-from tests.app.proxy.test_unasked_calls import SURFACES, WITH_TOOLS
 from tests.script import DONE, Head, Say, Step, finish, role, status, text
 from tests.scripted_engine import ScriptedEngine
 
 live = pytest.mark.asyncio
-BROKEN = "<tool_call>[{'name': 'SECRET'}]</tool_call>"
 
 
 def says(*parts: str) -> tuple[Step, ...]:
@@ -136,18 +133,9 @@ async def test_a_caller_alone_makes_no_engine_slow(tmp_path: Path, hasty: None) 
             await home.ask(stream=True)
         await asyncio.sleep(0.1)
         assert home.engine.questioned == len(QUESTIONS)
+        home.gateway.pool._backends["scripted"].doubt("another caller")
+        await eventually(lambda: home.engine.questioned == 2 * len(QUESTIONS))
         assert await state(home) == home.gateway.pool.first("annie", {}).conduct == "obeys"
-
-
-@live
-async def test_each_caller_may_ask_for_a_probe(tmp_path: Path, hasty: None) -> None:
-    async with house(tmp_path, keys=("one", "two")) as home:
-        for number, key in enumerate(("one", "one", "two"), 1):
-            home.engine.play(*LEAKS)
-            await home.ask(stream=True, headers={"authorization": f"Bearer {key}"})
-            await home.booked()
-            asked = len(QUESTIONS) * (1 if number < 3 else 2)
-            await eventually(partial(questioned, home, asked))
 
 
 @live
@@ -209,32 +197,3 @@ async def test_what_a_raw_prompt_brings_is_no_evidence(tmp_path: Path, hasty: No
         await home.post("/v1/completions", {"model": "annie", "prompt": "<think>", "stream": True})
         await home.booked()
         assert (await home.metrics())("manners_breach_total") == 0
-
-
-# ------------------------------------------------------------------------------------ nothing left
-
-
-@live
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-@pytest.mark.parametrize("path", SURFACES)
-async def test_a_reply_of_which_nothing_is_left_says_so_on_every_surface(
-    tmp_path: Path, path: str, stream: bool
-) -> None:
-    async with house(tmp_path) as home:
-        said = "<think>SECRET</think>" if path == "/v1/completions" else BROKEN
-        for _ in range(4):  # one more than would open the breaker
-            home.engine.play(*says(*said))
-            body: dict[str, Any] = {
-                "model": "annie",
-                "stream": stream,
-                **SURFACES[path],
-                **WITH_TOOLS.get(path, {}),
-            }
-            async with home.client.post(home.url + path, json=body) as response:
-                raw = await response.text()
-            assert response.status == 502 and "SECRET" not in raw
-            line = await home.booked()
-            assert line["code"] == "reply_fully_filtered"
-        assert home.gateway.pool.first("annie", {}).engine == "scripted"
-        if path != "/v1/completions":
-            assert (await home.metrics())("manners_tool_calls_total", source="invalid") == 4

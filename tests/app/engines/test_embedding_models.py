@@ -15,7 +15,7 @@ from app.config.config import parse
 from deploy.engine.probe import embedding_body
 from tests.app.house import HELLO, GatewayFixture, config, configured, eventually, nano, run
 from tests.scale import PATIENCE
-from tests.script import Step, status, vectors
+from tests.script import Step, vectors
 from tests.scripted_engine import ScriptedEngine, Seen
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -124,16 +124,6 @@ async def test_a_vector_does_not_vouch_for_an_engine_that_should_stream(home: Ga
     home.engine.play(*vectors(0.5))
     assert (await embed(home))[0] == 200
     assert member.seen == seen
-
-
-async def test_an_engine_that_fails_to_embed_is_left_alone(tmp_path: Path) -> None:
-    """The breaker follows requests of this kind, too."""
-    async with home_of_vectors(tmp_path) as (home, engine):
-        engine.always(*status(500))
-        engine.vector = status(500)
-        assert (await embed(home))[1]["error"]["code"] == "upstream_status"
-        await home.log.until(1, "breaker")
-        assert (await embed(home))[1]["error"]["code"] == "no_engine"
 
 
 def tables(**models: dict[str, Any]) -> dict[str, Any]:

@@ -35,9 +35,6 @@ class Connection:
     def failed(self, error: BaseException) -> None:
         self.told.append(error)
 
-    def abort(self) -> None:
-        self.told.append("aborted")
-
 
 def raising(error: BaseException) -> Callable[[bytes], None]:
     def work(data: bytes) -> None:

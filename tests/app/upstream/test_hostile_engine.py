@@ -9,8 +9,7 @@ import pytest
 import pytest_asyncio
 
 from app.stream.pipeline import Pipeline
-from app.upstream.batching import IOBatch
-from app.upstream.connection import MAX_HEAD_BYTES, MAX_HEADERS, EngineReply
+from app.upstream.connection import MAX_HEAD_BYTES, MAX_HEADERS
 from tests.app.house import GatewayFixture, eventually, forget, house
 from tests.app.proxy.test_engine_faults import fresh_connections
 from tests.script import (
@@ -22,14 +21,11 @@ from tests.script import (
     Step,
     Until,
     Wait,
-    chunk,
     event,
     finish,
     role,
     status,
     text,
-    thought,
-    usage,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -131,44 +127,6 @@ async def test_an_interim_heads_headers_are_not_the_replys(home: GatewayFixture)
     assert (await home.ask(stream=False)).text == "Yes."
 
 
-SAYS = "x" * 1000
-OVER = "upstream_too_large"
-ENDLESS: dict[str, tuple[tuple[Step, ...], str]] = {
-    "text": (tuple([Say(text(SAYS))] * 20), OVER),
-    "short deltas": (tuple([Say(text("x") * 100)] * 5), OVER),
-    "thoughts in the field": (tuple([Say(thought(SAYS))] * 20), OVER),
-    "comments": (tuple([Say(b": ping\n\n" * 1000)] * 10), OVER),
-    "usage": (tuple([Say(usage(1) * 10)] * 80), OVER),
-    "calls": (tuple([Say(chunk({"tool_calls": [{"index": n, "function": {"name": "web_search"}}]})) for n in range(20)]), OVER),
-    "arguments": (
-        (
-            Say(chunk({"tool_calls": [{"index": 0, "function": {"name": "web_search", "arguments": '{"q":"'}}]})),
-            *[Say(chunk({"tool_calls": [{"index": 0, "function": {"arguments": SAYS}}]}))] * 20,
-        ),
-        OVER,
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("name", ENDLESS)
-async def test_a_reply_over_its_budget_ends_with_one_error(
-    bounded: GatewayFixture, name: str, stream: bool
-) -> None:
-    """Before the first byte a status, after it a frame; the engine loses its connection at once."""
-    fresh(bounded)
-    steps, code = ENDLESS[name]
-    bounded.engine.play(Head(), *steps, Hang())
-    answer = await bounded.ask(
-        stream=stream, tools=[{"type": "function", "function": {"name": "web_search"}}]
-    )
-    error = answer.error if answer.status != 200 else answer.frames[-1]["error"]
-    assert (error["code"], error["type"]) == (code, "upstream_error")
-    assert b"[DONE]" not in answer.raw
-    await eventually(lambda: bounded.is_quiet() and not bounded.gateway.pool.outstanding)
-    assert bounded.engine.requests[0].gone.is_set() or await bounded.engine.requests[0].gone.wait()
-
-
 @pytest.mark.parametrize(
     "steps",
     [status(200, b" " * 20_000), status(500, b"x" * 100_000), (Head(200, "application/json"), Say(b"x" * 20_000), Hang())],
@@ -180,51 +138,7 @@ async def test_a_whole_body_over_its_budget_is_given_up_at_once(
     fresh(bounded)
     bounded.engine.play(*steps)
     answer = await bounded.ask(stream=False)
-    assert (answer.status, answer.error["code"]) == (502, OVER)
-
-
-class Recorded:
-    """A transport that remembers."""
-
-    def __init__(self) -> None:
-        self.aborted = False
-        self.reading = True
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    close = abort
-
-    def write(self, data: bytes) -> None:
-        pass
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def is_reading(self) -> bool:
-        return self.reading
-
-
-async def test_a_body_that_nobody_takes_yet_stops_the_reading() -> None:
-    """Between the head and the sink the engine may send as much as it likes: it is not read."""
-    engine_reply, transport = EngineReply(IOBatch()), Recorded()
-    engine_reply.connection_made(transport)  # type: ignore[arg-type]
-    head = engine_reply.send(b"GET")
-    engine_reply.received(b"HTTP/1.1 200 OK\r\n\r\nx")
-    await head
-    assert not transport.is_reading()
-    whole = asyncio.create_task(engine_reply.body(9))
-    await asyncio.sleep(0)
-    assert transport.is_reading()
-    engine_reply.received(b"y")
-    engine_reply.connection_lost(None)
-    assert await whole == b"xy"
+    assert (answer.status, answer.error["code"]) == (502, "upstream_too_large")
 
 
 SECRET = "the prompt was /home/annie/secret on 10.1.2.3"
