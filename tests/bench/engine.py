@@ -66,14 +66,6 @@ class Stream:
         return self._choice(b'{"content":""}', b'"stop"') + last + b"0\r\n\r\n"
 
 
-def message(tokens: int) -> bytes:
-    """A reply that is not streamed."""
-    said = {"role": "assistant", "content": script.text(tokens)}
-    choice = {"index": 0, "message": said, "finish_reason": "stop"}
-    reply = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1763600000, "model": script.MODEL}
-    return json.dumps({**reply, "choices": [choice], "usage": {"prompt_tokens": 24}}).encode()
-
-
 def models() -> bytes:
     """`/v1/models` as vLLM answers it: some routers tell engines apart by `owned_by`."""
     card = {"id": script.MODEL, "object": "model", "created": 1763600000, "owned_by": "vllm"}
@@ -134,8 +126,6 @@ class Connection(asyncio.Protocol):
         tokens, paced = script.read_order(self._body)
         if self._parser.get_method() != b"POST":
             self._whole(models())
-        elif b'"stream":true' not in self._body.replace(b" ", b""):
-            self._whole(message(tokens))
         else:
             self._begin(Stream(tokens), paced)
 

@@ -11,11 +11,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tests.chain.checks import checks
 from tests.chain.live import live_part
 from tests.chain.models import gate_steps, make_models
 from tests.chain.place import ChainError, Place
-from tests.chain.record import Record, machine
+from tests.chain.record import Figures, Record, machine
 from tests.chain.settings import SETTINGS, Setting
 
 
@@ -60,6 +59,27 @@ def vllm_version(setting: Setting) -> str:
             f"{setting.vllm} has no vLLM: make test-vllm installs one, or name another by --vllm"
         ) from None
     return done.stdout.strip()
+
+
+def checks(found: Figures) -> list[tuple[str, bool]]:
+    """What a run must show; only of steps that are done."""
+    steps, listed = found["steps"], []
+    for name, wanted in (("gate: PTQ", False), ("gate: QAT on vLLM", True)):
+        if gate := steps.get(name):
+            listed.append((f"{name}: {gate['verdict']}", (gate["verdict"] == "pass") == wanted))
+    if live := steps.get("live"):
+        killed, streams = live["killed"], live["streams"][-1]
+        listed += [
+            (f"PTQ is not promoted: {live['refused']['code']}", live["refused"]["code"] == "verdict_not_pass"),
+            ("QAT on vLLM is promoted", live["promoted"]["phase"] == "succeeded"),
+            (f"the bad one is rolled back: {live['rolled back']['code']}",
+             live["rolled back"]["phase"] == "rolled_back" and live["rolled back"]["live"] == "trained"),
+            (f"{killed['answered by the fallback']} answered by Q4_K_M while vLLM is gone", killed["answered by the fallback"] > 0),
+            (f"of {streams['streams']} streams {streams['lost']} lost", streams["lost"] == 0),
+            (f"{streams['truncated']} truncated, all by the kill", streams["truncated"] == killed["truncated"]),
+            ("the audit's chain holds", live["audit"]["chain holds"]),
+        ]  # fmt: skip
+    return listed
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,14 +10,14 @@ import asyncio
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,8 @@ import aiohttp
 
 from app.config.config import Config, load
 from tests.app.promotion.stage import ENGINES, signed, statement, tables
-from tests.promotion.process import ROOT, TOKEN, Gateway, written
+from tests.promotion.process import LOG, ROOT, Gateway, environment, serving, written
 from tests.reliability.crowd import Crowd
-from tests.reliability.verdict import judge
 
 REST_SECONDS = 8.0
 """How long everybody is silent before and after, so that what is held at rest can be seen."""
@@ -37,20 +36,69 @@ WARM_UP_REQUESTS = 2000
 """So many are asked, and two promotions end, before the time begins: what is allocated once is then allocated,
 however slow the machine is."""
 SAMPLES = "samples.jsonl"
+WARM_UP = 0.3
+"""Share of the time that is not judged: over an hour, caches and the allocator go on to fill in it."""
+GROWTH = {"rss_mib": 8.0, "tasks": 8.0, "descriptors": 8.0, "threads": 1.5}
+"""How much the line may climb from the end of the warm-up to the end of the run."""
+AT_REST = {"tasks": 1.0, "descriptors": 2.0}
+"""How much more may be held when everybody has gone than before anybody came."""
 
 
-class Watched(Gateway):
-    """The gateway, in a process of its own that counts itself."""
+@dataclass(frozen=True)
+class Held:
+    """One measure: the line's climb over what is judged, and what is held at rest."""
 
-    async def promote(self, engine: str, config: Config) -> str:
-        """Promote on a sound report; the phase that it ended in."""
-        baseline = next(name for name in ENGINES if name != engine)
-        data = signed(config, statement(config, engine, baseline))
-        _, report = await self.post("/admin/reports", data)
-        body = {"model": "annie", "engine": engine, "report": report["digest"]}
-        status, operation = await self.post("/admin/promote", body)
-        assert status == 202, operation
-        return str((await self.until(operation["id"], ""))["phase"])  # no step has that name: its end
+    what: str
+    median: float
+    highest: float
+    slope: float  # a minute
+    climb: float
+    before: float
+    after: float
+
+    @property
+    def flat(self) -> bool:
+        """Whether it stays within what is allowed."""
+        return self.climb <= GROWTH[self.what] and self.after - self.before <= AT_REST.get(
+            self.what, float("inf")
+        )
+
+
+def judge(
+    samples: Sequence[Mapping[str, float]], before: Mapping[str, float], after: Mapping[str, float]
+) -> list[Held]:
+    """Each measure of the samples under load; `before` and `after` are those at rest."""
+    start, end = samples[0]["t"], samples[-1]["t"]
+    judged = [one for one in samples if one["t"] >= start + WARM_UP * (end - start)]
+    times = [one["t"] for one in judged]
+    found = []
+    for what in GROWTH:
+        values = [one[what] for one in judged]
+        slope = statistics.linear_regression(times, values).slope
+        climb = slope * (times[-1] - times[0])
+        found.append(
+            Held(
+                what,
+                statistics.median(values),
+                max(values),
+                round(slope * 60, 3),
+                round(climb, 2),
+                before[what],
+                after[what],
+            )
+        )
+    return found
+
+
+async def promote(gateway: Gateway, engine: str, config: Config) -> str:
+    """Promote on a sound report; the phase that it ended in."""
+    baseline = next(name for name in ENGINES if name != engine)
+    data = signed(config, statement(config, engine, baseline))
+    _, report = await gateway.post("/admin/reports", data)
+    body = {"model": "annie", "engine": engine, "report": report["digest"]}
+    status, operation = await gateway.post("/admin/promote", body)
+    assert status == 202, operation
+    return str((await gateway.until(operation["id"], ""))["phase"])  # no step has that name: its end
 
 
 def read(path: Path) -> list[dict[str, float]]:
@@ -59,45 +107,30 @@ def read(path: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in lines]
 
 
-@asynccontextmanager
-async def watched(folder: Path) -> AsyncIterator[Watched]:
-    """Start it and wait until it is ready; afterwards it must end with 0."""
-    path, samples = written(folder, tables(folder / "state")), folder / SAMPLES
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("MANNERS_")}
-    with (folder / "log.jsonl").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.reliability.watched", str(path), str(samples), cwd=ROOT,
-            stdout=subprocess.PIPE, stderr=log, env={**clean, "MANNERS_ADMIN_TOKEN": TOKEN},
+async def start(config: Path) -> asyncio.subprocess.Process:
+    """The gateway, in a process of its own that counts itself."""
+    samples = config.parent / SAMPLES
+    with (config.parent / LOG).open("wb") as log:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.reliability.watched", str(config), str(samples), cwd=ROOT,
+            stdout=subprocess.PIPE, stderr=log, env=environment(config),
         )  # fmt: skip
-    assert process.stdout is not None
-    printed = b""
-    try:
-        async with asyncio.timeout(120):
-            while b"\n\n  curl" not in printed:
-                line = await process.stdout.readline()
-                assert line, (printed, (folder / "log.jsonl").read_text()[-2000:])
-                printed += line
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
-            yield Watched(process, printed.decode(), client)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-    assert process.returncode == 0, process.returncode
 
 
 async def soak(seconds: float) -> dict[str, Any]:
     """The figures of one run."""
     with tempfile.TemporaryDirectory() as folder:
-        samples = Path(folder) / SAMPLES
-        async with watched(Path(folder)) as gateway:
+        path = written(Path(folder), tables(Path(folder) / "state"))
+        samples = path.parent / SAMPLES
+        async with serving(path, start) as gateway:
             await asyncio.sleep(REST_SECONDS)
             before = read(samples)[-1]
-            config = load(Path(folder) / "manners.toml")
+            config = load(path)
             crowd, promotions, loaded = await _load(gateway, config, samples, seconds)
             await asyncio.sleep(REST_SECONDS)
             after = read(samples)[-1]
-        log = (Path(folder) / "log.jsonl").read_text()
+        assert gateway.process.returncode == 0, gateway.process.returncode
+        log = (path.parent / LOG).read_text()
     held = judge(loaded, before, after)
     faults = [line for line in log.splitlines() if '"internal_error"' in line or "Traceback" in line]
     return {
@@ -117,21 +150,21 @@ async def soak(seconds: float) -> dict[str, Any]:
 
 
 async def _load(
-    gateway: Watched, config: Config, samples: Path, seconds: float
+    gateway: Gateway, config: Config, samples: Path, seconds: float
 ) -> tuple[Crowd, Counter[str], list[dict[str, float]]]:
     """Everybody at once, and a promotion now and then; the samples taken after the warm-up."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
         crowd, promotions = Crowd(gateway.url, client), Counter[str]()
         asking = [asyncio.create_task(crowd.caller(seed)) for seed in range(CALLERS)]
         for engine in ("large", "small"):
-            promotions[await gateway.promote(engine, config)] += 1
+            promotions[await promote(gateway, engine, config)] += 1
         while crowd.kinds.total() < WARM_UP_REQUESTS:
             await asyncio.sleep(0.1)
         start, turn = time.monotonic(), 0
         warm = read(samples)[-1]["t"]
         while (left := start + seconds - time.monotonic()) > 0:
             if left > PROMOTE_EVERY / 2 and turn <= (time.monotonic() - start) // PROMOTE_EVERY:
-                promotions[await gateway.promote(("large", "small")[turn % 2], config)] += 1
+                promotions[await promote(gateway, ("large", "small")[turn % 2], config)] += 1
                 turn += 1
             await asyncio.sleep(min(1.0, left))
         loaded = [one for one in read(samples) if one["t"] > warm]
