@@ -26,13 +26,11 @@ async def audit_page(do: RegistryRunner, after: int, limit: int, newest: bool) -
             head = await do(partial(Registry.verify_chain, before=head, limit=PART))
     except ChainBroken as broken:
         state = {"ok": False, "seq": broken.seq, "why": broken.why}
-    shown = await do(lambda registry: _page(registry, after, limit, newest))
-    return {**shown, "chain": state}
 
+    def page(registry: Registry) -> dict[str, Any]:
+        head = registry.head()
+        start = max(after, head.seq - limit) if newest else after
+        events = [event_view(event) for event in registry.events(after=start, limit=limit)]
+        return {"events": events, "head": {"seq": head.seq, "hash": head.hash}, "chain": state}
 
-def _page(registry: Registry, after: int, limit: int, newest: bool) -> dict[str, Any]:
-    head = registry.head()
-    if newest:
-        after = max(after, head.seq - limit)
-    events = [event_view(event) for event in registry.events(after=after, limit=limit)]
-    return {"events": events, "head": {"seq": head.seq, "hash": head.hash}}
+    return await do(page)

@@ -17,7 +17,7 @@ from app.http.replies import reply, reply_headers
 from gates.judge.formatting import title
 from gates.report import labels
 from gates.report.page import page
-from gates.report.statement import ComparedArm, Statement
+from gates.report.statement import Statement
 from gates.report.verify import VerifiedReport
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -99,16 +99,14 @@ def reading(report: VerifiedReport) -> dict[str, Any]:
         "reasons": [f"{gate}: {why}" if gate else why for gate, why in labels.reasons(statement)],
         "created": statement.created,
         "expires": statement.expires,
-        "candidate": _arm(statement.candidate),
-        "baseline": _arm(statement.baseline),
+        **{
+            side: {"model": arm.model.name, "format": arm.model.format, "engine": arm.engine.name}
+            for side, arm in (("candidate", statement.candidate), ("baseline", statement.baseline))
+        },
         "suite": statement.suite.name,
         "policy": statement.policy.name,
         "gates": [_gate(statement, name) for name in labels.gate_names(statement)],
     }
-
-
-def _arm(arm: ComparedArm) -> dict[str, str]:
-    return {"model": arm.model.name, "format": arm.model.format, "engine": arm.engine.name}
 
 
 def _gate(statement: Statement, name: str) -> dict[str, Any]:

@@ -76,11 +76,12 @@ def _config_facts(path: Path, tables: Any) -> ConfigFacts:
     except ConfigError as error:
         return ConfigFacts(error=str(error).removeprefix(f"{path}: "), **facts)
     state = config.state_dir
+    is_weak = any(len(key) < SHORT_KEY for key in config.secrets.api_keys)
     return ConfigFacts(
         listen=str(config.listen),
         admin=str(config.admin),
         keys=len(config.secrets.api_keys) + _stored_keys(state),
-        weak=weak(config.secrets.api_keys),
+        weak=(f"one key is shorter than {SHORT_KEY} characters",) if is_weak else (),
         state=str(state),
         filesystem=configuration.filesystem(state),
         **facts,
@@ -94,12 +95,6 @@ def _stored_keys(state: Path) -> int:
             return sum(key.revoked is None for key in reader.all(KnownKey))
     except RegistryError:
         return 0
-
-
-def weak(keys: Sequence[str]) -> tuple[str, ...]:
-    """What is wrong with callers' keys; never contains a key."""
-    short = any(len(key) < SHORT_KEY for key in keys)
-    return (f"one key is shorter than {SHORT_KEY} characters",) if short else ()
 
 
 MARKS = {"fail": "✗", "unknown": "?", "warn": "!", "ok": "✓"}

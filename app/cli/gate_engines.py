@@ -12,7 +12,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -72,16 +72,16 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     outside = await OutsideChecks(cases.cases, Path(suite)).checked()
     names = {c.name: controls.get(c.name) for c in rules.controls}
     wanted = [candidate, baseline, *(name for name in names.values() if name)]
-    found = {
-        name: _sealed(config, name) if sealed else _unsealed(config, name) for name in dict.fromkeys(wanted)
-    }
-    known = (*(one.artefact for one in found.values()), *configured(config))
+    files, seal = {}, _sealed if sealed else _unsealed
+    for name in dict.fromkeys(wanted):  # the state of its files before they are hashed
+        path = config.engine(name).artefact
+        files[name] = artefacts.snapshot(artefacts.folder_of(path)) if sealed and path else ()
+    found = {name: seal(name, config.engine(name)) for name in files}
+    known = (*found.values(), *configured(config))
     if sealed and not args.any_baseline:
-        check_baseline(
-            config, candidate, baseline, {name: one.artefact for name, one in found.items()}, known
-        )
+        check_baseline(config, candidate, baseline, found, known)
     public, model = model_of(config, candidate, baseline)
-    sides = {name: await _side(config, one, stack, model) for name, one in found.items()}
+    sides = {name: await _side(config, name, found[name], files[name], stack, model) for name in found}
     return GateJob(
         suite=cases,
         policy=rules,
@@ -154,38 +154,32 @@ def check_baseline(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sealed:
-    """An engine and its artefact as it was before it was hashed."""
-
-    spec: EngineSpec
-    folder: Path | None
-    files: artefacts.Snapshot
-    artefact: Artefact
-
-
-def _sealed(config: Config, name: str) -> _Sealed:
-    """The engine of this name, with its artefact verified. Raises ConfigError, RunError, ManifestError."""
-    spec = config.engine(name)
+def _sealed(name: str, spec: EngineSpec) -> Artefact:
+    """The artefact of an engine, verified. Raises RunError, ManifestError."""
     if spec.artefact is None:
         raise RunError(f"engines.{name}: a gate needs its artefact; name the folder that it serves")
     folder = artefacts.folder_of(spec.artefact)
-    files = artefacts.snapshot(folder)
     if problems := artefacts.verify(folder):
         raise ManifestError(f"{folder}: {problems[0]}; what is judged must be what its manifest says")
-    return _Sealed(spec, folder, files, artefacts.load(folder))
+    return artefacts.load(folder)
 
 
-def _unsealed(config: Config, name: str) -> _Sealed:
-    """A running engine of which nothing but its address is known."""
-    spec = config.engines[name]
+def _unsealed(name: str, spec: EngineSpec) -> Artefact:
+    """In place of the artefact of a running engine of which nothing but its address is known."""
     root = f"sha256:{hashlib.sha256(str(spec.url).encode()).hexdigest()}"
     parents = {"source": f"sha256:{hashlib.sha256().hexdigest()}"}
-    return _Sealed(spec, None, (), Artefact(name, "unsealed", root, (), "", Provenance(parents=parents)))
+    return Artefact(name, "unsealed", root, (), "", Provenance(parents=parents))
 
 
-async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack, model: ModelConfig) -> ServedModel:
-    spec, artefact = sealed.spec, sealed.artefact
+async def _side(
+    config: Config,
+    name: str,
+    artefact: Artefact,
+    files: artefacts.Snapshot,
+    stack: AsyncExitStack,
+    model: ModelConfig,
+) -> ServedModel:
+    spec = config.engine(name)
     engine, state = await started(config, spec, stack)
     described = describe(spec, artefact, state)
     target = target_of(spec, state, artefact.root, described.digest)
@@ -195,8 +189,8 @@ async def _side(config: Config, sealed: _Sealed, stack: AsyncExitStack, model: M
         engine=described,
         numerics=(await engine.describe())["numerics"],
         reply_format=state.abilities.format,
-        tokens=special_tokens(sealed.folder) if sealed.folder else frozenset(),
-        files=sealed.files,
+        tokens=special_tokens(artefacts.folder_of(spec.artefact)) if spec.artefact else frozenset(),
+        files=files,
     )
     return replace(side, context=state.abilities.context or side.context)
 

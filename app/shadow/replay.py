@@ -18,7 +18,7 @@ from app.api.chat_request import ChatRequest, check_chat
 from app.api.engine_request import AskedEngine, stream_policy, thinking_for, upstream_body
 from app.config.config import Config
 from app.engines.heard import replayed
-from app.engines.identity import build_of, target_of
+from app.engines.identity import target_of
 from app.engines.started import started
 from app.errors.tree import RequestError
 from app.shadow.compare import Comparison, ReplayedReply, compare
@@ -26,9 +26,8 @@ from app.shadow.record import SCHEMA, RecordedCall, ShadowRecord
 from app.shadow.store import Store
 from app.stream.audit import ReplyAudit
 from app.stream.conduct import Guard, conduct, held_characters
-from deploy.drivers.docker import weights_digest
 from deploy.engine.abilities import Abilities
-from deploy.engine.spec import EngineSpec, spec_digest
+from deploy.engine.spec import EngineSpec
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, SampleKey
 from gates.reply.events import Broken
@@ -127,9 +126,7 @@ async def replay(
 
 async def _up(config: Config, spec: EngineSpec, stack: AsyncExitStack, guards: Sequence[Guard]) -> _Engine:
     _, state = await started(config, spec, stack)
-    weights = str(state.url) if spec.artefact is None else weights_digest(spec.artefact)
-    engine_digest = f"{spec_digest(spec)} {build_of(spec, state)} {state.model}"
-    target = target_of(spec, state, weights, engine_digest)
+    target = target_of(spec, state, spec.name, spec.name)
     shown = conduct(state.abilities, gated=False, caught=state.abilities.off_works is False)
     guard = max((held_characters(guard, shown) for guard in guards), default=0)
     return _Engine(spec.name, target, state.abilities, guard)

@@ -146,19 +146,6 @@ async def test_a_refused_promotion_shows_its_code_and_cannot_be_begun(
     assert await page.run("document.getElementById('wish-do').disabled")
 
 
-async def test_the_dialog_begins_with_the_newest_passing_report_and_its_engine(it: Stage, page: Page) -> None:
-    """And whoever chooses another report has its engine chosen, too."""
-    passing = await it.report("spare", "small")
-    failing = await failed(it)
-    chosen = "[document.getElementById('engine').value, document.getElementById('report').value]"
-    await enter(page)
-    await page.until(says("spare", "#reports"))
-    await page.click("button", "Promote…")
-    assert await page.run(chosen) == ["spare", passing]
-    await page.choose("Report", failing)
-    assert await page.run(chosen) == ["large", failing]
-
-
 async def test_an_engine_is_promoted_watched_and_rolled_back(
     it: Stage, page: Page, tmp_path: Path, quick: None
 ) -> None:

@@ -80,7 +80,7 @@ class Story:
     # ------------------------------------------------------------------------------ the acts
 
     async def _listen(self, seconds: float) -> None:
-        with self._waiting("callers stream"):
+        with self.screen.waiting("callers stream"):
             await asyncio.sleep(seconds)
 
     async def _refused(self, engine: str, title: str, words: str) -> None:
@@ -156,7 +156,7 @@ class Story:
         words = ("gate", "run", "--candidate", engine, "--baseline", LIVE, "--out", engine, *flags)
         self.screen.command("manners " + " ".join(words))
         began = time.monotonic()
-        with self._waiting(f"the gate asks {engine}"):
+        with self.screen.waiting(f"the gate asks {engine}"):
             code, out, err = await self._whole(*words, "--json")
         if code not in (0, 1, 2):
             raise Failed(f"the gate ended with {code}: {err.strip().splitlines()[-1:]}")
@@ -228,25 +228,6 @@ class Story:
     async def _ready(self) -> None:
         if why := await self._process.until_ready(f"{self.place.url}/readyz", 60.0):
             raise Failed(f"the gateway {why}")
-
-    @contextmanager
-    def _waiting(self, words: str) -> Iterator[None]:
-        """The callers' numbers turn meanwhile."""
-        with self.screen.waiting(words) as status:
-            task = asyncio.create_task(self._count(status, words))
-            try:
-                yield
-            finally:
-                task.cancel()
-
-    async def _count(self, status: Any, words: str) -> None:
-        while True:
-            ends = [one.end for one in self.crowd.heard]
-            bad = len(ends) - ends.count("whole")
-            status.update(
-                f"[dim]{words} · {self.crowd.open} streams open, {ends.count('whole')} whole, {bad} not[/]"
-            )
-            await asyncio.sleep(0.5)
 
 
 def short(sentence: str) -> str:

@@ -96,21 +96,6 @@ async def test_a_gpu_that_is_not_there_is_one_clear_line(
     assert containers(daemon) == []
 
 
-async def test_a_second_start_of_the_same_spec_adopts_what_runs(
-    engine: Make, spec: EngineSpec, daemon: Daemon
-) -> None:
-    first = engine(spec)
-    before = await first.start()
-    second = engine(spec)
-    after = await second.start()
-    assert (after.pid, after.url) == (before.pid, before.url) and len(containers(daemon)) == 1
-    await first.leave()
-    assert first.state.state is Phase.STOPPED and second.url is not None
-    assert (await probe(second.url, model="nano", deadline_s=PATIENCE)).ok
-    await second.stop()
-    assert containers(daemon) == []
-
-
 async def test_other_weights_under_the_same_path_are_not_adopted(
     engine: Make, spec: EngineSpec, tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from app.config.config import Config, parse
 from deploy.drivers.docker_client import shared
-from tests.app.house import eventually
 from tests.app.promotion.stage import ENGINES, callers, stage, tables
 from tests.app.promotion.stage import quick as quick
 from tests.docker.daemon import Daemon
@@ -54,19 +53,3 @@ async def test_no_reply_is_lost_while_containers_are_promoted_and_rolled_back(
         assert set(await engines(daemon)) == {"small"}
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
     assert {name for caller in crowd for name in caller.engines} == set(ENGINES)
-
-
-async def test_what_was_promoted_serves_on_after_an_end_of_gateway_and_daemon(
-    config: Config, daemon: Daemon, tmp_path: Path
-) -> None:
-    async with stage(tmp_path, config) as it:
-        assert (await it.promote("large"))["phase"] == "succeeded"
-        before = await engines(daemon)
-    assert await engines(daemon) == before
-    await asyncio.to_thread(daemon.stop)
-    await asyncio.to_thread(daemon.start)
-    async with stage(tmp_path, config) as it:
-        await eventually(lambda: it.house.gateway.pool.is_up("large"))
-        assert (await it.house.ask()).headers["x-manners-engine"] == "large"
-        assert await engines(daemon) == before
-        assert (await it.rollback())["phase"] == "succeeded"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.__main__ import main
-from app.shadow.record import ShadowRecord
 from app.shadow.store import Store
+from tests.app.shadow.records import record
 
 MODELS = Path(__file__).parents[3] / "models"
 needs_models = pytest.mark.skipif(
@@ -34,17 +34,7 @@ def a_config(base: Path) -> str:
 
 def keep(base: Path, words: str = "Hello!") -> None:
     """One more record, of a moment ago."""
-    request = {"messages": [{"role": "user", "content": words}]}
-    Store(base).append(
-        ShadowRecord(
-            id=words,
-            at=datetime.now(UTC),
-            request=request,
-            model="annie",
-            engine="annie-nano",
-            thinking=False,
-        )
-    )
+    Store(base).append(record(words, at=datetime.now(UTC)))
 
 
 @pytest.mark.slow  # two engines are asked: 2 s

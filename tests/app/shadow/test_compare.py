@@ -1,30 +1,20 @@
 """Two engines over the same records, in numbers and in words."""
 
-from datetime import UTC, datetime
-
 import pytest
 
-from app.shadow.compare import Comparison, ReplayedReply, ReplayTrio, agree, compare
-from app.shadow.record import RecordedCall, ShadowRecord
+from app.shadow.compare import Comparison, ReplayedReply, agree, compare
+from app.shadow.record import RecordedCall
+from tests.app.shadow.records import record
 
 TIMER = RecordedCall("set_timer", {"minutes": 6, "on": True})
 
 
-AT = datetime(2026, 11, 21, tzinfo=UTC)
 SAME = ReplayedReply((TIMER,))
 
 
-def trio(number: int, ours: ReplayedReply, theirs: ReplayedReply, words: str = "") -> ReplayTrio:
-    request = {"messages": [{"role": "user", "content": words or f"Hello {number}!"}]}
-    return (
-        ShadowRecord(id=f"r{number}", at=AT, request=request, model="annie", engine="live", thinking=False),
-        ours,
-        theirs,
-    )
-
-
 def compared(count: int, ours: ReplayedReply, theirs: ReplayedReply, words: str = "") -> Comparison:
-    return compare([trio(n, ours, theirs, words) for n in range(count)], candidate="new", baseline="live")
+    trios = [(record(words or f"Hello {n}!", id=f"r{n}"), ours, theirs) for n in range(count)]
+    return compare(trios, candidate="new", baseline="live")
 
 
 @pytest.mark.parametrize(

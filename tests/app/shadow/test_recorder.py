@@ -14,22 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from app.config import config
 from app.config.config import ConfigError, Shadow
-from app.shadow.record import ShadowRecord
 from app.shadow.recorder import Recorder, recorder_for
 from app.shadow.store import Store
 from app.telemetry import log as logs
 from deploy.engine.samples import SAMPLES
 from tests.app import house as houses
 from tests.app.house import TOOLS, GatewayFixture
+from tests.app.shadow.records import AT, record
 from tests.scale import PATIENCE
 from tests.script import Head, Say, call, finish, reply, role, status
 from tests.scripted_engine import ScriptedEngine
-
-AT = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
 def day_file(base: Path) -> Path:
@@ -144,11 +141,6 @@ async def test_the_callers_id_decides_nothing(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ days and bounds
 
 
-def a_record(at: datetime, words: str = "Hello!") -> ShadowRecord:
-    request = {"messages": [{"role": "user", "content": words}]}
-    return ShadowRecord(id=f"id {at}", at=at, model="annie", engine="live", thinking=False, request=request)
-
-
 def a_recorder(base: Path, dropped: list[str] | None = None, **settings: Any) -> Recorder:
     log = logs.configure(stream=io.BytesIO())
     count = ([] if dropped is None else dropped).append
@@ -159,12 +151,12 @@ def test_days_that_are_too_old_go_also_where_nothing_is_recorded_any_more(tmp_pa
     """With the replies that an earlier version kept."""
     store, old = Store(tmp_path), tmp_path / "shadow" / "replay"
     for at in (datetime(2020, 1, 1, tzinfo=UTC), AT - timedelta(4), AT - timedelta(3)):
-        store.append(a_record(at))
+        store.append(record(at=at))
     old.mkdir()
-    a_recorder(tmp_path, keep_days=3)._write(a_record(AT))
+    a_recorder(tmp_path, keep_days=3)._write(record())
     assert [*store.days()] == [(AT - timedelta(3)).date(), AT.date()]
     assert not old.exists()
-    store.append(a_record(datetime(2020, 1, 1, tzinfo=UTC)))
+    store.append(record(at=datetime(2020, 1, 1, tzinfo=UTC)))
     log = logs.configure(stream=io.BytesIO())
     assert recorder_for(houses.config("http://127.0.0.1:9", tmp_path), log, list[str]().append) is None
     assert date(2020, 1, 1) not in store.days()
@@ -175,13 +167,13 @@ def test_records_that_fill_their_limit_are_no_more(tmp_path: Path) -> None:
     path = day_file(tmp_path)
     path.parent.mkdir()
     path.write_bytes(b"x" * 999_990)
-    a_recorder(tmp_path, dropped, max_mb=1)._write(a_record(AT))
+    a_recorder(tmp_path, dropped, max_mb=1)._write(record())
     assert (path.stat().st_size, dropped) == (999_990, ["limit"])
 
 
 def test_a_line_that_is_no_record_is_passed_over(tmp_path: Path) -> None:
     """What an earlier version wrote beside today's fields is no fault."""
-    a_recorder(tmp_path)._write(a_record(AT))
+    a_recorder(tmp_path)._write(record())
     path = day_file(tmp_path)
     of_0_3 = json.loads(path.read_text()) | {
         "reply": "Hi",
@@ -216,15 +208,15 @@ def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_recording_goes_on_when_the_disk_does_and_nothing_is_torn(tmp_path: Path) -> None:
     dropped: list[str] = []
     recorder, path = a_recorder(tmp_path, dropped), day_file(tmp_path)
-    recorder._write(a_record(AT, "one"))
+    recorder._write(record("one"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, hard))
-        recorder._write(a_record(AT, "two"))  # 40 bytes of it fit
-        recorder._write(a_record(AT, "three"))
+        recorder._write(record("two"))  # 40 bytes of it fit
+        recorder._write(record("three"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    recorder._write(a_record(AT, "four"))
+    recorder._write(record("four"))
     kept = [json.loads(line)["request"]["messages"][0]["content"] for line in path.read_bytes().splitlines()]
     assert (kept, dropped) == (["one", "four"], ["disk", "disk"])
 
@@ -232,8 +224,8 @@ def test_recording_goes_on_when_the_disk_does_and_nothing_is_torn(tmp_path: Path
 def test_a_record_that_cannot_be_redacted_is_counted(tmp_path: Path) -> None:
     dropped: list[str] = []
     secrets = " ".join(f"password={n:04x}" for n in range(100))
-    for record in (a_record(AT, secrets), replace(a_record(AT), request={})):
-        a_recorder(tmp_path, dropped)._write(record)
+    for chat in (record(secrets), record(request={})):
+        a_recorder(tmp_path, dropped)._write(chat)
     assert dropped == ["too_many_secrets", "error"]
     assert not (tmp_path / "shadow").exists()
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -10,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.shadow.record import RecordedCall, ShadowRecord, redacted
+from app.shadow.record import RecordedCall, redacted
 from app.telemetry import redact
 from app.telemetry.redact import DROPPED, Redactor, TooManySecrets, compiled
+from tests.app.shadow.records import record
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF123_-x"
 
@@ -174,15 +174,7 @@ def test_no_long_number_and_no_address_is_in_what_is_written(
         "max_tokens": 99999999,
     }
     calls = (RecordedCall("f", json.dumps(arguments)), RecordedCall(said, said))
-    chat = ShadowRecord(
-        id="abcdefgh",
-        at=datetime(2026, 11, 21, tzinfo=UTC),
-        request=body,
-        calls=calls,
-        model="annie",
-        engine="nano",
-        thinking=False,
-    )
+    chat = record(id="abcdefgh", request=body, calls=calls)
     line = msgspec.json.encode(redacted(chat)).decode()
     for text in _texts(json.loads(line)):
         assert not LONG.search(text), text

@@ -1,24 +1,19 @@
-"""Recorded for real, and asked again for real: annie-nano, her FP4 form, and the stranger."""
+"""Recorded for real, and asked again for real: annie-nano and its FP4 form; the stranger is in tests/app/cli/test_shadow.py."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from app.config.config import Config, Shadow
+from app.config.config import Shadow
 from app.shadow.replay import replay
 from tests.app.house import MODELS, configured, nano, run
 
-ENGINES = {
-    "annie-nano": "annie-nano-q4_k_m",
-    "annie-nano-nvfp4": "annie-nano-nvfp4",
-    "stranger-nano": "stranger-nano-q4_k_m",
-}
+ENGINES = {"annie-nano": "annie-nano-q4_k_m", "annie-nano-nvfp4": "annie-nano-nvfp4"}
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio,
     pytest.mark.skipif(
         not all((MODELS / name).exists() for name in ENGINES.values()),
         reason="the nano models are missing: make nano",
@@ -44,12 +39,10 @@ TALK: list[tuple[str, list[dict[str, Any]]]] = [
 ]
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Config]:
-    """A configuration whose state folder holds what callers asked a real gateway."""
-    base = tmp_path_factory.mktemp("state")
+@pytest.mark.slow  # real engines are asked, and asked again: 3 s
+async def test_its_own_weights_in_fp4_call_the_same(tmp_path: Path) -> None:
     engines = {name: nano(folder) for name, folder in ENGINES.items()}
-    config = configured(base, engines, annie={"live": "annie-nano"})
+    config = configured(tmp_path, engines, annie={"live": "annie-nano"})
     config = config.model_copy(update={"shadow": Shadow(record=True, share=1.0)})
     async with run(config) as it:
         for words, tools in TALK:
@@ -57,20 +50,7 @@ async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Co
             reply = await it.ask(messages=[{"role": "user", "content": words}], stream=True, **more)
             assert reply.status == 200
             await it.booked()
-    yield config
-
-
-@pytest.mark.slow  # a real engine is asked what was recorded: 3 s
-async def test_her_own_weights_in_fp4_call_the_same(recorded: Config) -> None:
-    found = await replay(recorded, datetime.now(UTC), candidate="annie-nano-nvfp4")
+    found = await replay(config, datetime.now(UTC), candidate="annie-nano-nvfp4")
     assert (found.baseline, found.records, found.unusable, found.lost) == ("annie-nano", 6, 0, 0)
     assert (found.calls.k, found.calls.n) == (3, 3)
     assert found.breaches.only_candidate == 0 and found.word in ("alike", "open")
-
-
-@pytest.mark.slow  # a real engine is asked what was recorded: 3 s
-async def test_the_stranger_calls_otherwise_and_is_heard_to(recorded: Config) -> None:
-    found = await replay(recorded, datetime.now(UTC), candidate="stranger-nano")
-    assert found.breaches.only_candidate > found.breaches.only_baseline
-    assert found.detectors
-    assert found.word in ("worse", "differs")
