@@ -25,18 +25,6 @@ def config_for(models: Sequence[str], name: str | None, port: int, context: int 
 
     `name` is the public name of a single model; `context` its context in tokens. Raises ConfigError.
     """
-    return parse(_tables(models, name, port, context), Path.cwd(), os.environ)
-
-
-def config_for_running(urls: Mapping[str, str]) -> Config:
-    """A configuration of running engines by name, the first of which is live. Raises ConfigError."""
-    if len(set(urls.values())) < len(urls):
-        raise ConfigError(f"{', '.join(urls)}: all are {next(iter(urls.values()))}: name engines that differ")
-    engines = {name: _running(url.rstrip("/").removesuffix("/v1"))[1] for name, url in urls.items()}
-    return parse({"engines": engines, "models": {"model": {"live": next(iter(engines))}}}, Path.cwd())
-
-
-def _tables(models: Sequence[str], name: str | None, port: int, context: int | None) -> dict[str, Any]:
     if name and len(models) > 1:
         raise ConfigError(f"--name names one model, and {len(models)} are given: leave it out")
     engines: dict[str, Mapping[str, Any]] = {}
@@ -53,7 +41,16 @@ def _tables(models: Sequence[str], name: str | None, port: int, context: int | N
         "admin": f"127.0.0.1:{port + 1 if port else 0}",
         "state": f"{STATE}/{next(iter(engines))}",
     }
-    return {"gateway": gateway, "engines": engines, "models": {name: {"live": name} for name in engines}}
+    tables = {"gateway": gateway, "engines": engines, "models": {name: {"live": name} for name in engines}}
+    return parse(tables, Path.cwd(), os.environ)
+
+
+def config_for_running(urls: Mapping[str, str]) -> Config:
+    """A configuration of running engines by name, the first of which is live. Raises ConfigError."""
+    if len(set(urls.values())) < len(urls):
+        raise ConfigError(f"{', '.join(urls)}: all are {next(iter(urls.values()))}: name engines that differ")
+    engines = {name: _running(url.rstrip("/").removesuffix("/v1"))[1] for name, url in urls.items()}
+    return parse({"engines": engines, "models": {"model": {"live": next(iter(engines))}}}, Path.cwd())
 
 
 def _engine(model: str, context: int | None) -> tuple[str, dict[str, Any]]:
@@ -78,9 +75,7 @@ def _engine(model: str, context: int | None) -> tuple[str, dict[str, Any]]:
             )
         table = {"dialect": "vllm", "driver": "process", "command": [program, "serve"]}
     else:
-        what = (
-            "is no .gguf file" if path.is_file() else "holds no model" if path.is_dir() else "does not exist"
-        )
+        what = "holds no model" if path.is_dir() else "is no model" if path.exists() else "does not exist"
         raise ConfigError(
             f"{path} {what}: name a .gguf file, a model's folder, or the URL of a running engine"
         )
