@@ -119,7 +119,7 @@ class RequestAccounting:
         marks = clocks.first_token, clocks.first_content, clocks.first_sentence, context.ended
         token, content, sentence, seconds = [None if at is None else at - begun for at in marks]
         if context.error is None and seconds is not None:
-            clocked = tokens if context.clocked_tokens is None else context.clocked_tokens
+            clocked = tokens if context.parsed.count == 1 else 0  # the clocks are of one choice
             times = {
                 "gen_ai_server_time_to_first_token_seconds": token,
                 "gen_ai_server_time_per_output_token_seconds": clocks.time_per_output_token(clocked),

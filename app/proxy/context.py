@@ -79,7 +79,6 @@ class RequestContext:
     queued: float  # seconds spent waiting for a place
     calls: list[str]  # where each tool call came from: engine, rescued, invalid
     usage: Usage | None
-    clocked_tokens: int | None  # of the choice that the clocks are of, where there are several
     overhead: float  # seconds of the gateway's own work until the first content
     cut: Why | None  # why the thought was ended, or should have been
     broken: MannersError | None  # told to the caller after the first byte
@@ -265,7 +264,7 @@ class RequestContext:
         self.limit, self._closer, self._id_prefix = plan.limit, plan.closer, reply_id[:12]
         self.body = surface.engine_body(parsed, self._asked)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
-        self.calls, self.usage, self.cut, self.clocked_tokens = [], None, None, None
+        self.calls, self.usage, self.cut = [], None, None
         self.broken = self.filtered = self.ended = self.attribution = None
         self.queued, self.overhead = time.perf_counter() - self.start, 0.0
         self.was_tried = True

@@ -45,7 +45,6 @@ class Deadlines:
         lambda: None
     )  # that takes the request if this one is given up
     begun = 0.0  # when the engine was asked
-    replies = 1  # still to come; of a request for several choices there are more
     progress = 0.0  # when the engine last gave a token; 0: not yet
     full_since = 0.0  # when the caller stopped to read, and the engine was paused; 0: it reads
     _error: Exception | None = None  # for which the task was cancelled
@@ -111,9 +110,8 @@ class Deadlines:
         self._end(as_internal_error(error))
 
     def over(self) -> None:
-        """The last byte of a reply is about to go."""
-        self.replies -= 1
-        self._over = not self.replies
+        """The last byte of the whole reply is about to go."""
+        self._over = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None

@@ -296,7 +296,7 @@ class Exchange:
             events = self._aligner.align(events)
             if self._aligner.is_over and "logprobs" not in context.ignored:
                 context.ignored = [*context.ignored, "logprobs"]
-        if is_last:
+        if is_last and self._writer.choice is None:
             self._deadlines.over()
         self._writer.events(events, is_last)
         if self._clocks.first_content == now:

@@ -17,8 +17,6 @@ from gates.reply.events import Done
 
 async def complete_choices(context: RequestContext, out: ReplyWriter) -> None:
     """Ask the context's engine for all choices and hand them on. Raises the first fault, unless the stream carried it."""
-    deadlines = context.deadlines
-    deadlines.replies = context.parsed.count + 1  # and their common end
     tried: list[RequestContext] = []  # of each choice that was begun
     whole: list[bytes] = []  # for a caller who does not stream
     try:
@@ -34,8 +32,8 @@ async def complete_choices(context: RequestContext, out: ReplyWriter) -> None:
         out.choice = None
         if tried:
             _gather(context, tried)
-    deadlines.begin()
-    deadlines.over()
+    context.deadlines.begin()
+    context.deadlines.over()
     if context.stream:
         out.events([*([] if context.usage is None else [context.usage]), Done()], True)
         await out.deliver()
@@ -45,10 +43,9 @@ async def complete_choices(context: RequestContext, out: ReplyWriter) -> None:
 
 
 def _gather(context: RequestContext, tried: Sequence[RequestContext]) -> None:
-    """The facts of all choices as those of one reply; clocks and tokens are those of the first choice."""
+    """The facts of all choices as those of one reply; its clocks are those of the first choice."""
     first, usages = tried[0], [one.usage for one in tried]
     context.clocks, context.queued, context.overhead = first.clocks, first.queued, first.overhead
-    context.clocked_tokens = Counts.of(first.usage).made
     context.audit = ReplyAudit(False, [one.audit for one in tried])
     context.calls = [source for one in tried for source in one.calls]
     context.made += sum(one.made if one.usage is None else Counts.of(one.usage).made for one in tried)

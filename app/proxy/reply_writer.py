@@ -82,7 +82,6 @@ class ReplyWriter:
         shown: list[Any] = [event for event in events if not isinstance(event, Usage | Done)]
         is_broken = bool(shown) and type(shown[-1]) is Broken
         if is_broken:
-            self._context.deadlines.replies = 1
             self._context.deadlines.over()
         return [e if type(e) is Broken else replace(e, choice=choice) for e in shown], is_broken
 

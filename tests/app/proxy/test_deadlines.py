@@ -161,6 +161,20 @@ async def test_an_engine_that_never_ends_is_stopped(home: GatewayFixture, clock:
     assert answer.status == (200 if stream else 504)
 
 
+async def test_a_caller_who_takes_no_last_byte_is_not_waited_for() -> None:
+    """The engine is done and its place must be: the caller is taken for gone, and nobody blamed."""
+
+    async def blocked() -> None:
+        async with deadlines(Timeouts(first_token=9, idle=0.1, total=9)) as line:
+            line.begin()
+            line.full()
+            line.over()
+            await asyncio.sleep(PATIENCE)
+
+    with pytest.raises(ClientGone):
+        await blocked()
+
+
 async def test_a_caller_who_reads_again_in_time_costs_the_engine_nothing(clock: Clock) -> None:
     """The idle time begins anew when the caller has caught up."""
     limits = Timeouts(first_token=FIRST, idle=IDLE, total=10 * TOTAL)

@@ -19,7 +19,6 @@ from tests.script import (
     Say,
     Step,
     call,
-    chunk,
     event,
     finish,
     reply,
@@ -61,11 +60,8 @@ FRAME = {"error": {"message": CANARY, "type": f"a {CANARY}", "code": f"what {CAN
 
 PLACES: dict[str, tuple[dict[str, Any] | bytes, tuple[Step, ...]]] = {
     "prompt": (user(CANARY), reply()),
-    "system prompt": ({**user("Hi"), "messages": [{"role": "system", "content": CANARY}]}, reply()),
     "reply": (user("Hi"), reply(CANARY, " and more")),
     "thought": (user("Hi"), (Head(), Say(thought(CANARY)), *reply("Yes.")[1:])),
-    "thought in tags": (user("Hi"), reply(f"<think>{CANARY}</think>Yes.")),
-    "orphan thought": (user("Hi"), reply(f"{CANARY}</think>Yes.")),
     "tool": ({**user("Hi"), "tools": [TOOL]}, reply("Yes.")),
     "tool call": ({**user("Hi"), "tools": [TOOL]}, (Head(), Say(call(CANARY, f'{{"q": "{CANARY}"}}')), Say(finish()))),
     "raw tool call": (user("Hi"), reply(f'<tool_call>{{"name": "{CANARY}", "arguments": {{}}}}</tool_call>')),
@@ -76,21 +72,12 @@ PLACES: dict[str, tuple[dict[str, Any] | bytes, tuple[Step, ...]]] = {
     "unknown model": ({**user("Hi"), "model": CANARY}, ()),
     "unknown field": ({**user("Hi"), CANARY: 1, "stop": [CANARY]}, reply()),
     "wrong type": ({**user("Hi"), "temperature": CANARY}, ()),
-    "wrong role": ({"model": "annie", "messages": [{"role": CANARY, "content": CANARY}]}, ()),
     "invalid JSON": (b'{"model": "' + CANARY.encode(), ()),
     "malformed upstream JSON": (user("Hi"), (Head(), Say(f"data: {{{CANARY}\n\n".encode()), Say(DONE))),
-    "malformed upstream JSON, later": (
-        user("Hi"),
-        (Head(), Say(text("One")), Say(f'data: {{"choices": "{CANARY}"}}\n\n'.encode()), Say(DONE)),
-    ),
     "malformed upstream HTTP": (user("Hi"), (Raw(f"{CANARY}\r\n\r\n".encode()),)),
     "upstream error": (user("Hi"), status(500, CANARY.encode())),
-    "upstream refusal": (user("Hi"), status(400, FRAME)),
-    "error frame first": (user("Hi"), (Head(), Say(event(FRAME)))),
     "error frame later": (user("Hi"), (Head(), Say(text("One")), Say(event(FRAME)))),
     "finish reason": (user("Hi"), (Head(), Say(text("One")), Say(finish(CANARY)), Say(DONE))),
-    "usage": (user("Hi"), (Head(), Say(text("One")), Say(finish()), Say(event({"choices": [], "usage": {CANARY: CANARY}})))),
-    "chunk's own names": (user("Hi"), (Head(), Say(role()), Say(chunk({CANARY: CANARY, "content": "x"}, "stop", **{CANARY: 1})))),
 }  # fmt: skip
 
 
