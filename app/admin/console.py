@@ -16,9 +16,9 @@ from app.admin.reports import Reports
 from app.http.replies import reply, reply_headers
 from gates.judge.formatting import title
 from gates.report import labels
+from gates.report.files import VerifiedReport
 from gates.report.page import page
 from gates.report.statement import Statement
-from gates.report.verify import VerifiedReport
 
 STATIC: Final = Path(__file__).parent / "static"
 FILES: Final = {

@@ -18,8 +18,8 @@ from app.registry.store import translated
 from app.registry.values import AuditEntry, KnownReport
 from gates.artefact.durable import draft, sync
 from gates.contracts.errors import KeyFileError, ReportError
+from gates.report.files import VerifiedReport, open_report
 from gates.report.keys import trusted
-from gates.report.verify import VerifiedReport, open_report
 
 MOST_WAITING: Final = 16
 """Requests that may wait for the thread. A report takes half a second, one of 64 MiB some ten seconds."""

@@ -31,7 +31,7 @@ from app.promotion.views import report_view
 from app.proxy.admission import LITTLE_BYTES, Uploads
 from app.proxy.deadlines import ClientGone
 from app.registry.values import AuditEntry, Revocation, Thing
-from gates.report.verify import MAX_REPORT_BYTES
+from gates.report.files import MAX_REPORT_BYTES
 
 _SMALL = Uploads(LITTLE_BYTES)
 MAX_EVENTS = 1000

@@ -24,13 +24,11 @@ from gates.artefact import artefact as artefacts
 from gates.artefact.manifest import Provenance
 from gates.contracts.errors import ManifestError, ReportError, SuiteError
 from gates.contracts.verdict import Decision
-from gates.policy.check import check_policy
-from gates.policy.load import policy_for
+from gates.policy.load import check_policy, policy_for
 from gates.report.checks import stated_lineage
+from gates.report.files import ATTACHMENTS, attach, open_report, suite_asked, verify_report, write_report
 from gates.report.keys import load_or_make, trusted
 from gates.report.statement import Statement
-from gates.report.verify import ATTACHMENTS, open_report, verify_report
-from gates.report.write import attach, suite_asked, write_report
 from gates.run.job import check_held, judge_samples, run_job
 from gates.run.progress import Display
 from gates.run.report_builder import build_statement, decision_summary, reply_texts, summary

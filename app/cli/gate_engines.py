@@ -30,8 +30,7 @@ from gates.artefact.manifest import MANIFEST, Artefact, Provenance, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.detect.tags import added_tokens
-from gates.policy.check import check_policy
-from gates.policy.load import DERIVED, policy_for
+from gates.policy.load import DERIVED, check_policy, policy_for
 from gates.report.statement import Harness, Pinned
 from gates.run.job import GateJob, ServedModel
 from gates.run.rulings import OutsideChecks

@@ -20,8 +20,8 @@ from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics
 from gates.policy.policy import NumericsRule, Policy
 from gates.report import checks
+from gates.report.files import VerifiedReport, open_report
 from gates.report.statement import EngineIdentity, Statement, parse_time
-from gates.report.verify import VerifiedReport, open_report
 
 T = TypeVar("T")
 Origin = tuple[str | None, Mapping[str, str]]

@@ -25,9 +25,9 @@ from gates.contracts.errors import GatesError, KeyFileError, ManifestError, Repo
 from gates.policy.load import policy_for
 from gates.policy.policy import Policy
 from gates.report.checks import first_few
+from gates.report.files import open_report, read_bounded
 from gates.report.keys import trusted
 from gates.report.statement import Statement
-from gates.report.verify import open_report, read_bounded
 from gates.suite.load import load_suite
 
 KEYS = "keys"

@@ -29,8 +29,7 @@ from app.registry.registry import Registry, RegistryReader
 from app.registry.values import AuditEntry, KnownReport, OperationRow, timestamp
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
-from gates.decode.decoder import read
-from gates.report.codec import canonical, encode
+from gates.decode.decoder import canonical, encode, read
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from app.promotion.repository import state_of
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationPhase, OperationPlan, OperationState, path
 from app.registry.values import AuditEvent, KnownReport, OperationRow
-from gates.report.codec import encode
+from gates.decode.decoder import encode
 
 
 def row_view(operation: OperationRow, catalogue: SpecCatalogue) -> dict[str, Any]:

@@ -44,8 +44,7 @@ from app.registry.registry import Registry
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
 from deploy.core.tasks import report
-from gates.decode.decoder import DecodeError
-from gates.report.codec import canonical
+from gates.decode.decoder import DecodeError, canonical
 
 ACTOR: Final = "gateway"
 """The actor in the audit for the worker's steps."""

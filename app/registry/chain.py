@@ -12,8 +12,7 @@ from typing import Final
 
 from app.registry.errors import ChainBroken
 from app.registry.values import AuditEntry, AuditEvent, Head
-from gates.decode.decoder import DecodeError
-from gates.report.codec import canonical
+from gates.decode.decoder import DecodeError, canonical
 
 GENESIS: Final = Head(0, "0" * 64)
 """Before the first event."""

@@ -32,7 +32,7 @@ from app.registry.values import (
     Revocation,
     RouteChange,
 )
-from gates.report.codec import canonical
+from gates.decode.decoder import canonical
 
 Row = TypeVar("Row")
 Record = KnownArtefact | KnownEngine | KnownReport

@@ -12,8 +12,7 @@ from deploy.core.errors import SpecError
 from deploy.engine.formats import FORMATS, format_of, template_of
 from gates.contracts.dialect import Dialect
 from gates.contracts.numerics import PARTS
-from gates.decode.decoder import nearest
-from gates.report.codec import canonical
+from gates.decode.decoder import canonical, nearest
 
 Driver = Literal["docker", "process", "embedded", "url"]
 Kind = Literal["chat", "embeddings"]

@@ -181,22 +181,18 @@ def load(folder: Path) -> Artefact:
 def verify(folder: Path) -> list[Problem]:
     """Hash the folder again and return every difference from the manifest; an empty list means that it is intact."""
     expected = {entry.path: entry for entry in load(folder).files}
-    walked = list(_walk(folder))
-    seen = {path for path, _ in walked}
-    sound = [path for path, fault in walked if not fault and path in expected]
+    walked = dict(_walk(folder))
+    sound = [path for path, fault in walked.items() if not fault and path in expected]
     found = dict(zip(sound, hash_files(folder / path for path in sound), strict=True))
     problems = []
-    for path, fault in walked:
-        if fault:
-            problems.append(Problem(fault, path))
-        elif path not in expected:
-            problems.append(Problem("extra", path))
-        elif found[path] != (expected[path].size, expected[path].sha256):
-            was, (size, _) = expected[path], found[path]
+    for path, fault in walked.items():
+        if fault or path not in expected:
+            problems.append(Problem(fault or "extra", path))
+        elif found[path] != ((was := expected[path]).size, was.sha256):
+            size = found[path][0]
             other = f"{size} bytes, not {was.size}" if size != was.size else "same size, other content"
             problems.append(Problem("changed", path, other))
-    problems += [Problem("missing", path) for path in sorted(expected.keys() - seen)]
-    return problems
+    return problems + [Problem("missing", path) for path in sorted(expected.keys() - walked.keys())]
 
 
 def folder_of(path: Path) -> Path:

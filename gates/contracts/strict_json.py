@@ -1,8 +1,13 @@
 """JSON that can be written and computed with again: without what Python accepts beyond RFC 8259 (NaN, 1e999, 400 digits). Pure."""
 
 import json
+from collections.abc import Iterator
 from math import isinf
+from pathlib import Path
 from typing import Any, Final
+
+from gates.contracts import strict_json
+from gates.contracts.errors import SuiteError
 
 MAX_DIGITS: Final = 308
 """Of a whole number: every one of so many digits is a float, too."""
@@ -45,3 +50,28 @@ def _bounded(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ValueError(f"{text[:40]}… is beyond a double")
     return int(text)
+
+
+def read_objects(path: Path, *, unique_keys: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each line's place (FILE:LINE) and object, without blank lines. `unique_keys`: a repeated key is an error. Raises SuiteError."""
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                where = f"{path}:{number}"
+                yield where, _object(line, where, unique_keys)
+    except OSError as error:
+        raise SuiteError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise SuiteError(f"{path}: is not UTF-8 text") from None
+
+
+def _object(line: str, where: str, unique_keys: bool) -> dict[str, Any]:
+    try:
+        value = strict_json.loads(line, unique_keys=unique_keys)
+    except ValueError as error:
+        raise SuiteError(f"{where}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise SuiteError(f"{where}: must be a JSON object")
+    return value

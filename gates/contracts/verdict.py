@@ -1,8 +1,9 @@
 """The values of a decision: three possible verdicts, with the numbers behind them. No logic."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 
 class Verdict(StrEnum):
@@ -100,3 +101,28 @@ class Decision:
     gates: tuple[GateResult, ...]
     controls: tuple[ControlResult, ...] = ()
     reasons: tuple[str, ...] = field(default=())
+
+
+class Metric(NamedTuple):
+    """A time, of which less is better, or a rate. `name` stands in sentences."""
+
+    title: str
+    name: str
+    unit: str
+    is_rate: bool = False
+
+    @property
+    def slower(self) -> float:
+        """The sign of a change for the worse."""
+        return -1.0 if self.is_rate else 1.0
+
+    def within(self, limit: float) -> str:
+        """A limit in words."""
+        return f"{'at least' if self.is_rate else 'at most'} {limit:g} {self.unit}"
+
+
+METRICS: Final[Mapping[str, Metric]] = {
+    "ttft": Metric("Time to first token", "TTFT", "ms"),
+    "decode": Metric("Decode speed", "decode rate", "tokens/s", is_rate=True),
+    "first_sentence": Metric("Time to first sentence", "time to the first sentence", "ms"),
+}

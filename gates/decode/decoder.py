@@ -7,6 +7,7 @@ Fields are the allowed keys, type hints the allowed values. Further checks go in
 import atexit
 import difflib
 import gc
+import json
 import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -184,3 +185,16 @@ def field_hints(kind: Any) -> dict[str, Any]:
 def _path(where: str, key: str) -> str:
     shown = key[:80] if key.isprintable() else ascii(key)[:80]
     return ".".join(part for part in (where, shown) if part)
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON as UTF-8: sorted keys, no spaces, only necessary escapes. Raises DecodeError for NaN, infinity and surrogates."""
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode()
+    except (TypeError, ValueError) as error:
+        raise DecodeError("", f"cannot be written as JSON ({error})") from None
+
+
+encode: Final = msgspec.to_builtins
+"""The plain JSON value of a dataclass or NamedTuple."""

@@ -24,16 +24,8 @@ Fields = Callable[[Case, Reply, Collection[str]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
-    """The words for answers that were bad, and good."""
-
-    bad: str = "failed"
-    good: str = "passed"
-
-
-@dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate. `detect` takes the keywords that `fields` makes of a case, its reply and the model's special tokens, which are
+    """One gate. `bad`, `good`: the words for answers that were so. `detect` takes the keywords that `fields` makes of a case, its reply and the model's special tokens, which are
     also those of a line of the corpus `gates/corpus/DETECTOR*.jsonl`; without a `detector` it guesses nothing, and needs none. `expects`: the field of a case's `expect`. `canary`: asked
     before a promotion of every reply, or where the case has the expectation. `training`: judges every text of training data,
     or answers only.
@@ -41,7 +33,8 @@ class Gate:
 
     name: str
     title: str
-    wording: Wording
+    bad: str
+    good: str
     detector: str
     detect: Detect
     fields: Fields = lambda case, reply, tokens: {"text": reply.content}
@@ -102,43 +95,35 @@ def _names(case: Case) -> list[str]:
 GATES: Final[Mapping[str, Gate]] = {
     gate.name: gate
     for gate in (
-        Gate("leak", "No leaked thoughts", Wording("leaked", "did not leak"),
+        Gate("leak", "No leaked thoughts", "leaked", "did not leak",
              "leak", _find_leaked, _leak, canary="always", training="text"),
-        Gate("raw_call", "No spoken tool calls",
-             Wording("spoke a raw tool call", "spoke no raw tool call"),
+        Gate("raw_call", "No spoken tool calls", "spoke a raw tool call", "spoke no raw tool call",
              "raw_call", find_raw_calls, lambda case, reply, _: {"text": reply.content, "names": _names(case)},
              canary="always", training="text"),
-        Gate("empty", "No empty replies", Wording("were empty", "were not empty"),
+        Gate("empty", "No empty replies", "were empty", "were not empty",
              "empty", find_empty, lambda case, reply, _: {"text": reply.content, "calls": len(reply.calls)},
              canary="always", training="answer"),
-        Gate("tools", "Tool calls",
-             Wording("made a wrong call", "made the right call"),
+        Gate("tools", "Tool calls", "made a wrong call", "made the right call",
              "toolcall", find_wrong_calls, _calls, expects="calls", canary="expected"),
-        Gate("no_markdown", "No markdown",
-             Wording("contained markdown", "contained no markdown"),
+        Gate("no_markdown", "No markdown", "contained markdown", "contained no markdown",
              "markdown", find_markdown, canary="always", training="text"),
-        Gate("factual", "Facts", Wording("were wrong", "were right"),
+        Gate("factual", "Facts", "were wrong", "were right",
              "answer", find_wrong_answer, _expecting("answer", "expect"), expects="answer", canary="expected"),
-        Gate("reasoning", "Reasoning", Wording("were wrong", "were right"),
+        Gate("reasoning", "Reasoning", "were wrong", "were right",
              "answer", find_wrong_answer, _expecting("answer", "expect"), expects="answer", canary="expected"),
-        Gate("loop", "No loops", Wording("looped", "did not loop"),
+        Gate("loop", "No loops", "looped", "did not loop",
              "loop", find_loops, canary="always", training="text"),
-        Gate("verbosity", "Length", Wording("were too long", "were short enough"),
+        Gate("verbosity", "Length", "were too long", "were short enough",
              "verbosity", find_too_long, _expecting("max_seconds", "max_seconds"), expects="max_seconds", training="answer"),
-        Gate("speakable", "Speakable text",
-             Wording("could not be spoken", "could be spoken"),
+        Gate("speakable", "Speakable text", "could not be spoken", "could be spoken",
              "speakable", find_unspeakable, training="answer"),
-        Gate("script", "Writing system",
-             Wording("were in the wrong script", "were in the right script"),
+        Gate("script", "Writing system", "were in the wrong script", "were in the right script",
              "script", find_wrong_script, _expecting("script", "script"), expects="script"),
-        Gate("everyday", "Everyday requests",
-             Wording("were wrong", "were right"),
+        Gate("everyday", "Everyday requests", "were wrong", "were right",
              "everyday", find_everyday_fault, _everyday, expects="everyday"),
-        Gate("checks", "Checks of the suite's author",
-             Wording("failed a check", "passed their checks"),
+        Gate("checks", "Checks of the suite's author", "failed a check", "passed their checks",
              "", find_failed_checks, _expecting("checks", "checks"), expects="checks", canary="expected"),
-        Gate("judge", "A judge model's opinion",
-             Wording("were called bad", "were called good"),
+        Gate("judge", "A judge model's opinion", "were called bad", "were called good",
              "", list, lambda case, reply, _: {}, expects="judge"),
     )
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gates.contracts.verdict import GateResult, Interval, Verdict
+from gates.detect.catalogue import GATES
 from gates.judge.context import (
     CaseState,
     JudgingContext,
@@ -11,7 +12,7 @@ from gates.judge.context import (
     count_outcomes,
     settle,
 )
-from gates.judge.formatting import interval_method, join_names, outcome_wording, percent, plural
+from gates.judge.formatting import interval_method, join_names, percent, plural
 from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import FloorRule, GateRules, RateRule, ZeroRule
 from gates.stats.binomial import clopper_pearson_lower, wilson_lower, wilson_upper
@@ -34,7 +35,7 @@ def judge_floor(context: JudgingContext, name: str, gate: GateRules, floor: Floo
     seen, confidence = found.ok + found.bad, context.policy.confidence
     low = clopper_pearson_lower(found.ok, seen, confidence) if seen else None
     interval = Interval(low, None, confidence, "Clopper-Pearson") if seen else None
-    said = f"{found.bad} of {seen} named prompts {outcome_wording(name).bad}"
+    said = f"{found.bad} of {seen} named prompts {GATES[name].bad}"
     limit = f"limit {floor.of - floor.least}"
     sentence = settled.sentence(said, "", "", limit, gate.tier, cases=_bad_cases(named))
     return GateResult(
@@ -91,7 +92,7 @@ def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRu
             interval = Interval(lower, None, confidence, "Clopper-Pearson")
     n = seen.ok + seen.bad
     sentence = settled.sentence(
-        f"{seen.bad} of {n} {outcome_wording(name).bad}{_lost_clause(seen)}{where}", "", sure,
+        f"{seen.bad} of {n} {GATES[name].bad}{_lost_clause(seen)}{where}", "", sure,
         f"limit 1, and 0 of the last {plan.second}" if more and two else "limit 0", gate.tier,
         cases=_bad_cases(one, two if more else {}), until=f"{plural(plan.second, 'more prompt')} are asked (limit 0)",
     )  # fmt: skip
@@ -110,7 +111,7 @@ def judge_rate(context: JudgingContext, name: str, gate: GateRules, rule: RateRu
         low, high = percent(interval.low, "down"), percent(interval.high, "up")
         sure = context.surely(f"at most {high}" if interval.high < rule.least else f"at least {low}")
     sentence = settled.sentence(
-        f"{seen.ok} of {n} {outcome_wording(name).good}{_lost_clause(seen)}", percent(seen.ok / n) if n else "", sure,
+        f"{seen.ok} of {n} {GATES[name].good}{_lost_clause(seen)}", percent(seen.ok / n) if n else "", sure,
         f"required: {percent(rule.least)}", gate.tier, until=f"{until} are asked",
     )  # fmt: skip
     return GateResult(

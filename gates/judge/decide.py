@@ -80,7 +80,7 @@ def _judged(context: JudgingContext) -> Iterator[GateResult]:
     policy = context.policy
     for name, rule, _ in policy.required_results:
         if rule == "latency":
-            yield from judge_latency(context, name, policy.latency[name])
+            yield judge_latency(context, name, policy.latency[name])
         elif rule == "ratio" and (ratio := policy.latency[name].ratio):
             yield judge_ratio(context, name, ratio)
         else:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import ceil, floor, isinf
 from typing import Final, Literal
 
-from gates.contracts.metric import METRICS
-from gates.detect.catalogue import GATES, Wording
+from gates.contracts.verdict import METRICS
+from gates.detect.catalogue import GATES
 
 Rounding = Literal["near", "up", "down"]
 _NOISE: Final = 1e-9  # floating-point error: 5.000000000000001 must not be rounded up to 5.1
@@ -17,10 +17,6 @@ def title(gate: str) -> str:
     known = GATES.get(name) or METRICS.get(name)
     of = f": {part}" if name in GATES else f", prompts of {part}"
     return (known.title if known else name) + (of if part else "")
-
-
-def outcome_wording(gate: str) -> Wording:
-    return GATES[gate].wording if gate in GATES else Wording()
 
 
 def format_number(value: float, digits: int, way: Rounding = "near") -> str:

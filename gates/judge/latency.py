@@ -1,13 +1,12 @@
 """Rule D: latency, absolute and against the baseline. Pure. A failed request counts as the slowest of all."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil, exp, inf, isinf, log, log1p
 
-from gates.contracts.metric import METRICS, Metric
-from gates.contracts.verdict import GateResult, Interval, Verdict
-from gates.judge.context import JudgingContext, OutcomeCounts, SettledVerdict, Timing, settle
+from gates.contracts.verdict import METRICS, GateResult, Interval, Metric, Verdict
+from gates.judge.context import JudgingContext, OutcomeCounts, SettledVerdict, settle
 from gates.judge.formatting import format_number, interval_method, percent, plural
 from gates.policy.policy import LatencyRule, RatioRule
 from gates.stats.bootstrap import Pair, median_log_ratio
@@ -16,20 +15,9 @@ from gates.stats.plans import QuantilePlan, lower_rank, upper_rank
 _median = lru_cache(maxsize=8)(median_log_ratio)  # a job judges the same timings several times
 
 
-def judge_latency(context: JudgingContext, metric: str, rule: LatencyRule) -> Iterator[GateResult]:
-    """The absolute rule, for each prompt length or for all requests together."""
-    ours = [t for t in context.measurements.timings if t.metric == metric and t.arm == "candidate"]
-    if not rule.per_bucket:
-        yield _absolute(context, metric, metric, rule, ours)
-        return
-    for bucket in sorted({t.bucket for t in ours}) or [""]:
-        label = f"{metric}[{bucket}]"
-        yield _absolute(context, metric, label, rule, [t for t in ours if t.bucket == bucket])
-
-
-def _absolute(
-    context: JudgingContext, metric: str, label: str, rule: LatencyRule, timings: Sequence[Timing]
-) -> GateResult:
+def judge_latency(context: JudgingContext, metric: str, rule: LatencyRule) -> GateResult:
+    """The absolute rule, over all requests of the candidate."""
+    timings = [t for t in context.measurements.timings if t.metric == metric and t.arm == "candidate"]
     # Slowness: times as they are, rates negated, so that larger is slower and a failure is the largest.
     measure, level = METRICS[metric], context.policy.level(rule.n, rule.n_max)
     sign, limit = measure.slower, measure.slower * rule.limit
@@ -57,7 +45,7 @@ def _absolute(
         how = interval_method("order statistic", level, context.policy.confidence)
         interval = Interval(low, high, context.policy.confidence, how)
     return GateResult(
-        label, "latency", rule.tier, settled.verdict, len(seen), bad, None if isinf(value) else sign * value,
+        metric, "latency", rule.tier, settled.verdict, len(seen), bad, None if isinf(value) else sign * value,
         interval, rule.limit, measure.unit,
         _sentence(context, measure, rule, seen, sign * value, least, most, settled, more), settled.extend,
     )  # fmt: skip
@@ -103,35 +91,23 @@ def _sentence(
 def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateResult:
     """Not slower than the baseline by more than the margin, over pairs, blocks and prompts."""
     found, lost = _pairs(context, metric)
-    blocks, confidence, limit = (
-        len({pair.block for pair in found}),
-        context.policy.confidence,
-        log1p(rule.margin),
-    )
+    blocks, limit = len({pair.block for pair in found}), log1p(rule.margin)
     verdict, why, said, over, sure, interval, estimate = Verdict.INCONCLUSIVE, "", "", "", "", None, None
     if found:
+        confidence = context.policy.confidence
         median = _median(tuple(found), seed=rule.seed, confidence=confidence, resamples=rule.resamples)
-        estimate, low, high = (
-            None if isinf(x) else exp(x) - 1.0 for x in (median.value, median.low, median.high)
-        )
+        bounds = (None if isinf(x) else exp(x) - 1.0 for x in (median.value, median.low, median.high))
+        estimate, low, high = bounds
+        interval = None if low is None else Interval(low, high, confidence, "bootstrap")
+        said = f": {_change_text(estimate)} than"
+        over = f"{plural(len(found), 'pair')} in {plural(blocks, 'block')}"
         if median.low > limit:
             verdict = Verdict.FAIL
-        elif median.high <= limit:
-            verdict = Verdict.PASS
-        if low is not None:
-            interval = Interval(low, high, confidence, "bootstrap")
-        said, over = (
-            f" {_change_text(estimate)} than",
-            f"{plural(len(found), 'pair')} in {plural(blocks, 'block')}",
-        )
-        if verdict is Verdict.FAIL:
             sure = "infinitely slower" if low is None else f"more than {percent(low, 'down')} slower"
         else:
-            sure = (
-                "not slower"
-                if high is not None and high <= 0.0
-                else f"at most {percent(inf if high is None else high, 'up')} slower"
-            )
+            verdict = Verdict.PASS if median.high <= limit else verdict
+            sure = f"at most {percent(inf if high is None else high, 'up')} slower"
+            sure = "not slower" if high is not None and high <= 0.0 else sure
         sure = context.surely(sure)
     if not context.measurements.lineage:
         why = f"the baseline is another model, or not shown to be the same: {context.measurements.lineage.reason}"
@@ -146,7 +122,7 @@ def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateRe
         metric, "ratio", rule.tier, settled.verdict, len(found), sum(pair.log_ratio > limit for pair in found),
         estimate, interval, rule.margin, "share slower",
         settled.sentence(
-            f"{METRICS[metric].name}{f':{said}' if said else ' was not compared with'} the baseline", over, sure,
+            f"{METRICS[metric].name}{said or ' was not compared with'} the baseline", over, sure,
             f"limit: {percent(rule.margin)} slower", rule.tier,
         ),
     )  # fmt: skip

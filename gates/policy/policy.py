@@ -8,9 +8,8 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta
 
-from gates.contracts.metric import METRICS
 from gates.contracts.numerics import Part
-from gates.contracts.verdict import Rule, Tier, Verdict
+from gates.contracts.verdict import METRICS, Rule, Tier, Verdict
 from gates.decode.decoder import DecodeError, nearest, require_between
 from gates.detect.catalogue import GATES
 
@@ -112,7 +111,7 @@ class RatioRule:
 @dataclass(frozen=True, slots=True)
 class LatencyRule:
     """Rule D: a quantile of a metric, from the slow end, within `limit` over n requests or n_max. Times in ms are at most the
-    limit, decode in tokens/s at least. With `per_bucket` every prompt length has to pass.
+    limit, decode in tokens/s at least.
     """
 
     tier: Tier
@@ -120,7 +119,7 @@ class LatencyRule:
     n: Count
     n_max: Count
     quantile: Share = 0.5
-    per_bucket: bool = False
+    per_bucket: Literal[False] = False  # of earlier policies, and of their digests
     ratio: RatioRule | None = None
 
     def __post_init__(self) -> None:

@@ -80,17 +80,17 @@ def complete(statement: Statement, policy: Policy) -> None:
 
 def artefact(statement: Statement, root: str, engine: str | None = None) -> None:
     """The report is about the artefact with this root digest, which `engine` of the configuration serves."""
-    reported = statement.candidate
-    if reported.model.root == root:
+    model, served_by = statement.candidate.model, statement.candidate.engine.name
+    if model.root == root:
         return
-    what = f"the report is of artefact {reported.model.name} {_short(reported.model.root)}"
-    if engine is None:
-        raise ReportError("mismatch_artefact", f"{what}, not of {_short(root)}")
-    raise ReportError(
-        "mismatch_artefact",
-        f"{what}, served by engine {reported.engine.name}; engine {engine} serves {_short(root)}. Promote"
-        f" {reported.engine.name}, or make a report of this one: {_gate_run(engine, statement)}",
-    )
+    why = f", not of {_short(root)}"
+    if engine is not None:
+        why = (
+            f", served by engine {served_by}; engine {engine} serves {_short(root)}. Promote {served_by}, or "
+        )
+        why += f"make a report of this one: {_gate_run(engine, statement)}"
+    what = f"the report is of artefact {model.name} {_short(model.root)}"
+    raise ReportError("mismatch_artefact", what + why)
 
 
 def _gate_run(engine: str, statement: Statement) -> str:

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from gates.contracts import strict_json
 from gates.contracts.errors import ReportError
-from gates.decode.decoder import DecodeError, Meta, read
-from gates.report.codec import canonical, encode
+from gates.decode.decoder import DecodeError, Meta, canonical, encode, read
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 

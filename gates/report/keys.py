@@ -25,6 +25,7 @@ PRIVATE: Final = "report.key"
 PUBLIC: Final = "report.pub"
 
 _PEM, _OPEN = serialization.Encoding.PEM, serialization.NoEncryption()
+_FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK
 _MAX_BYTES: Final = 16 * 1024  # a PEM of an Ed25519 key has about 120
 
 
@@ -58,32 +59,26 @@ def load_or_make(folder: Path) -> Ed25519PrivateKey:
 
 def load(path: Path) -> Ed25519PrivateKey:
     """A private key from a file that only its owner can read. Raises KeyFileError."""
-    key, data = None, _read_private(path)
-    with suppress(TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: it has a password
-        key = serialization.load_pem_private_key(data, password=None)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise KeyFileError(f"{path}: is no Ed25519 private key in PEM without a password")
-    return key
-
-
-def _read_private(path: Path) -> bytes:
-    """The file's bytes. Mode and owner are checked on the opened file, not on its path."""
     try:
-        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer. Mode and owner are those of the opened file.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _FLAGS)) as file:
+            facts, data = os.fstat(file.fileno()), file.read(_MAX_BYTES)
     except OSError as error:
         raise KeyFileError(f"{path}: cannot be opened ({error.strerror}); a key is a plain file") from None
-    try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise KeyFileError(f"{path}: is no plain file")
-        if mode := stat.S_IMODE(facts.st_mode) & 0o077:
-            raise KeyFileError(f"{path}: others may open it (mode {mode:03o}); run: chmod 600 {path}")
-        if facts.st_uid not in (os.geteuid(), 0):
-            raise KeyFileError(f"{path}: belongs to another user (uid {facts.st_uid})")
-        return os.read(descriptor, _MAX_BYTES)
-    finally:
-        os.close(descriptor)
+    key, why = None, ""
+    with suppress(TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: it has a password
+        key = serialization.load_pem_private_key(data, password=None)
+    if not stat.S_ISREG(facts.st_mode):
+        why = "is no plain file"
+    elif mode := stat.S_IMODE(facts.st_mode) & 0o077:
+        why = f"others may open it (mode {mode:03o}); run: chmod 600 {path}"
+    elif facts.st_uid not in (os.geteuid(), 0):
+        why = f"belongs to another user (uid {facts.st_uid})"
+    elif not isinstance(key, Ed25519PrivateKey):
+        why = "is no Ed25519 private key in PEM without a password"
+    if why or not isinstance(key, Ed25519PrivateKey):
+        raise KeyFileError(f"{path}: {why}")
+    return key
 
 
 def _publish(path: Path, data: bytes, mode: int) -> None:
@@ -103,17 +98,12 @@ def _publish(path: Path, data: bytes, mode: int) -> None:
 def trusted(places: Iterable[Path]) -> dict[str, Ed25519PublicKey]:
     """Public keys by id, from files and from folders of *.pub. Raises KeyFileError, also if there is none."""
     places = tuple(places)
-    keys = [_load_public(path) for place in places for path in _public_files(place)]
+    files = [sorted(place.glob("*.pub")) if place.is_dir() else [place] for place in places]
+    keys = [_load_public(path) for paths in files for path in paths]
     if not keys:
         where = ", ".join(map(str, places)) or "no place was named"
         raise KeyFileError(f"no public key to trust ({where}); copy the signer's {PUBLIC} there")
     return {key_id(key): key for key in keys}
-
-
-def _public_files(place: Path) -> list[Path]:
-    if place.is_dir():
-        return sorted(place.glob("*.pub"))
-    return [place]
 
 
 def _load_public(path: Path) -> Ed25519PublicKey:

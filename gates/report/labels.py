@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Final
 
-from gates.contracts.metric import METRICS
 from gates.contracts.sample import BASELINE, CANDIDATE, OTHER_PREFIX
-from gates.contracts.verdict import GateResult, Outcome, Verdict
+from gates.contracts.verdict import METRICS, GateResult, Outcome, Verdict
 from gates.judge.formatting import percent, plural, points, title
 from gates.report.statement import Statement
 

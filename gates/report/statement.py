@@ -18,8 +18,7 @@ import msgspec
 from gates.contracts import strict_json
 from gates.contracts.numerics import Numerics
 from gates.contracts.verdict import Decision, GateResult, Outcome, Verdict
-from gates.decode.decoder import DecodeError, convert
-from gates.report.codec import canonical, encode
+from gates.decode.decoder import DecodeError, canonical, convert, encode
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:manners:gate-report:v1"

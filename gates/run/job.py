@@ -17,10 +17,9 @@ from gates.artefact.artefact import Snapshot, snapshot
 from gates.artefact.manifest import Artefact, Lineage, same_lineage
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import RunError
-from gates.contracts.metric import METRICS
 from gates.contracts.numerics import Numerics
 from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, LATENCY_PREFIX, Sample
-from gates.contracts.verdict import ControlResult, Decision, Verdict
+from gates.contracts.verdict import METRICS, ControlResult, Decision, Verdict
 from gates.judge.context import Measurements
 from gates.judge.decide import decide, extensions, judge_control
 from gates.judge.rulings import Rulings, judge_agreement

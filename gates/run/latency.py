@@ -18,8 +18,8 @@ from typing import Final, TypeVar, cast
 
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
-from gates.contracts.metric import METRICS
 from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, Sample
+from gates.contracts.verdict import METRICS
 from gates.judge.context import ArmName, Timing
 from gates.policy.policy import BUCKETS
 from gates.reply.reply import Reply, read_reply

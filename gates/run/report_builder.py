@@ -10,9 +10,9 @@ from typing import Any, Final
 from gates.artefact.manifest import Artefact, ancestors
 from gates.contracts.sample import Sample
 from gates.contracts.verdict import CaseResult, Decision, Outcome
+from gates.decode.decoder import encode
 from gates.reply.reply import Reply, read_heard, read_reply
 from gates.report import statement as stated
-from gates.report.codec import encode
 from gates.report.labels import PromptAndReply, Texts
 from gates.report.statement import CaseFailure, GateTally, SampleEntry, SampleIndex
 from gates.run.job import GateJob, JobResult, ServedModel
@@ -120,15 +120,10 @@ def reply_texts(samples: Iterable[Sample], judged: str = "") -> Texts:
     read = read_heard if judged == "through" else read_reply
     said: dict[tuple[str, str], PromptAndReply] = {}
     for sample in samples:
-        said.setdefault(
-            (sample.key.case, sample.key.arm), PromptAndReply(_prompt(sample), _spoken(read(sample)))
-        )
+        if (place := (sample.key.case, sample.key.arm)) not in said:
+            users = [str(m["content"]) for m in sample.request["messages"] if m["role"] == "user"]
+            said[place] = PromptAndReply(users[-1] if users else "", _spoken(read(sample)))
     return said
-
-
-def _prompt(sample: Sample) -> str:
-    users = [m["content"] for m in sample.request["messages"] if m["role"] == "user"]
-    return str(users[-1]) if users else ""
 
 
 def _spoken(reply: Reply) -> str:

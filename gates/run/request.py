@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gates.contracts.case import Case, Sampling, Suite
-from gates.contracts.dialect import GATE_DIALECTS, Dialect
-from gates.contracts.errors import RunError
+from gates.contracts.dialect import GATE_DIALECTS
 from gates.contracts.sample import Mode, SampleKey
 from gates.policy.policy import Policy
 from gates.run.target import Arm, Target, Variant
@@ -20,14 +19,19 @@ from gates.run.target import Arm, Target, Variant
 def build_body(
     case: Case, sampling: Sampling, target: Target, variant: Variant, mode: Mode
 ) -> dict[str, Any]:
-    """The body for `POST /v1/chat/completions`. Raises RunError: the dialect has no field for a parameter, or the variant's extra
-    fields would replace one.
-    """
+    """The body for `POST /v1/chat/completions`. Raises RunError: the dialect has no field for a parameter."""
+    dialect = GATE_DIALECTS[target.dialect]
     body: dict[str, Any] = {
         "model": target.served_model,
         "messages": list(with_system(case.messages, variant.system_suffix)),
-        **_sampling(sampling, target.dialect),
-        **GATE_DIALECTS[target.dialect].thinking(variant.thinking),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "seed": sampling.seed,
+        "max_tokens": sampling.max_tokens,
+        **dialect.sampling(sampling),
+        **dialect.thinking(variant.thinking),
         "stream": mode == "stream",
     }
     if mode == "stream":
@@ -36,9 +40,7 @@ def build_body(
         body["tools"] = list(case.tools)
         if case.tool_choice is not None:
             body["tool_choice"] = case.tool_choice
-    if clash := body.keys() & variant.extra.keys():
-        raise RunError(f"extra fields would replace {', '.join(sorted(clash))}, which the gate pins")
-    return {**body, **variant.extra}
+    return body
 
 
 def with_system(messages: Iterable[Mapping[str, Any]], text: str) -> tuple[Mapping[str, Any], ...]:
@@ -59,18 +61,6 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 def body_digest(body: Mapping[str, Any]) -> str:
     """`sha256:` and 64 hex digits over the bytes that are sent."""
     return f"sha256:{hashlib.sha256(encode_body(body)).hexdigest()}"
-
-
-def _sampling(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
-    return {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "seed": sampling.seed,
-        "max_tokens": sampling.max_tokens,
-        **GATE_DIALECTS[dialect].sampling(sampling),
-    }
 
 
 @dataclass(frozen=True, slots=True)

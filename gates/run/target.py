@@ -40,12 +40,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """How an arm's requests differ from production's, for the negative controls. `extra` adds fields and cannot replace any."""
+    """How an arm's requests differ from production's, for the negative controls."""
 
     thinking: bool = False
     system_suffix: str = ""
     tools: bool = True
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import SuiteError
+from gates.contracts.strict_json import read_objects
 from gates.detect.detection import normalize
-from gates.suite.jsonl import read_objects
 
 NGRAM_WORDS: Final = 13
 

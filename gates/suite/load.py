@@ -19,12 +19,12 @@ from msgspec import Meta
 from gates.contracts import strict_json
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
+from gates.contracts.strict_json import read_objects
 from gates.decode.decoder import DecodeError, Text, nearest, read
 from gates.decode.files import TomlFiles
 from gates.detect.catalogue import GATES
 from gates.detect.detection import normalize
 from gates.suite.expect import check_expectation
-from gates.suite.jsonl import read_objects
 from gates.suite.own import OwnSuite, is_own, read_own
 
 FILES: Final = TomlFiles("suite", Path(__file__).parents[1] / "suites", SuiteError)

@@ -18,9 +18,9 @@ from msgspec import Meta
 
 from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import SuiteError
+from gates.contracts.strict_json import read_objects
 from gates.decode.decoder import DecodeError, Text, nearest, read
 from gates.decode.files import read_text
-from gates.suite.jsonl import read_objects
 
 _SUFFIXES: Final = (".yaml", ".yml", ".jsonl")
 ALWAYS: Final = ("leak", "raw_call", "empty")

@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
 
 def read(path: Path, places: Any) -> GateReport:
     """Read a report; verify its signature if keys are given. Raises ReportError or KeyFileError."""
+    from gates.report.files import open_report
     from gates.report.keys import trusted
-    from gates.report.verify import open_report
     from quantizer.checkpoint.card import GateReport
 
     opened = open_report(path, trusted(places) if places else None)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from gates.report.files import open_report
 from gates.report.keys import trusted
 from gates.report.statement import Statement
-from gates.report.verify import open_report
 from tests.scale import scaled
 
 ROOT = Path(__file__).parents[2]

@@ -305,16 +305,3 @@ def test_a_policy_of_speed_and_advice_alone_cannot_pass() -> None:
 
     assert decision.verdict is OPEN
     assert decision.reasons == ("no gate of behaviour was judged",)
-
-
-def test_each_bucket_may_be_asked_to_pass() -> None:
-    short = tuple(replace(t, bucket="0.5k") for t in spread(100, 100))
-    long = tuple(replace(t, bucket="8k", block=9) for t in spread(0, 30))
-    mixed = judged(outcomes(timings=(*short, *long)), latency={"ttft": ALONE})
-    each = judged(outcomes(timings=(*short, *long)), latency={"ttft": replace(ALONE, per_bucket=True)})
-
-    assert mixed.verdict is PASS
-    assert {r.gate: r.verdict for r in each.gates if r.rule == "latency"} == {
-        "ttft[0.5k]": PASS,
-        "ttft[8k]": OPEN,
-    }

@@ -6,7 +6,7 @@ import pytest
 
 from gates.contracts import strict_json
 from gates.contracts.errors import SuiteError
-from gates.suite.jsonl import read_objects
+from gates.contracts.strict_json import read_objects
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from gates.contracts.case import Case
 from gates.contracts.errors import SuiteError
 from gates.detect.checks import LANGUAGES, find_failed_checks, language_identifier
-from gates.policy.check import policy_problems
-from gates.policy.load import LEAST, derive, policy_for
+from gates.policy.load import LEAST, derive, policy_for, policy_problems
 from gates.suite.load import load_suite
 
 TIMER = "{name: set_timer, parameters: {type: object, properties: {minutes: {type: integer}}}}"

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gates.detect.answers import find_wrong_answer
-from gates.policy.check import check_policy
-from gates.policy.load import load_policy
+from gates.policy.load import check_policy, load_policy
 from gates.suite.contamination import prompt_of
 from gates.suite.draw import drawn, in_random_order
 from gates.suite.load import load_suite, shipped

@@ -8,8 +8,8 @@ import pytest
 
 from gates.artefact import artefact
 from gates.contracts.errors import ReportError
+from gates.report.files import open_report
 from gates.report.keys import trusted
-from gates.report.verify import open_report
 from quantizer.checkpoint.card import GateReport, card
 from quantizer.cli import main
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from app.admin.console import FILES, STATIC, reading
-from gates.report.verify import VerifiedReport
+from gates.report.files import VerifiedReport
 from tests.app.house import house
 from tests.gates.report import examples
 

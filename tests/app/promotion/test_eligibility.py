@@ -31,10 +31,10 @@ from gates.contracts.verdict import Verdict
 from gates.policy.load import load_policy
 from gates.policy.policy import NumericsRule, RequiredResult
 from gates.report import dsse
+from gates.report.files import open_report
 from gates.report.keys import load_or_make
 from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement, digest_of
 from gates.report.statement import render as statement_text
-from gates.report.verify import open_report
 from gates.suite.load import load_suite
 from tests.app.promotion.stage import settings
 from tests.gates.report import examples

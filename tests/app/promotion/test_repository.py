@@ -25,7 +25,7 @@ from app.promotion.state_machine import (
 from app.registry.errors import GenerationMoved
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, KnownEngine, RouteChange
-from gates.report.codec import canonical, encode
+from gates.decode.decoder import canonical, encode
 
 NOW = "2026-11-21T06:00:00Z"
 PLAN = OperationPlan(

@@ -35,8 +35,7 @@ from app.promotion.state_machine import (
 )
 from app.promotion.steps import HANDLERS, TIMEOUTS
 from app.registry.values import RouteChange
-from gates.decode.decoder import read
-from gates.report.codec import encode
+from gates.decode.decoder import encode, read
 
 P = OperationPhase
 FAULT = FailureReason("code", "message")

@@ -8,9 +8,9 @@ import pytest
 
 from app.__main__ import main
 from app.config.config import parse
+from gates.report.files import open_report
 from gates.report.keys import trusted
 from gates.report.statement import Statement
-from gates.report.verify import open_report
 from tests.app.promotion.nano import needs_models
 from tests.app.promotion.stage import MODELS, stage, tables
 from tests.promotion.process import short_suite, written

@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from gates.contracts.strict_json import read_objects
 from gates.detect.catalogue import DETECTORS
 from gates.reply.reply import ReplyCall
 from gates.stats.binomial import clopper_pearson_lower, clopper_pearson_upper
-from gates.suite.jsonl import read_objects
 
 FOLDER: Final = Path(__file__).parents[3] / "gates" / "corpus"
 OF_PLAIN_TEXT: Final = ("leak", "raw_call", "template", "empty", "loop", "refusal")

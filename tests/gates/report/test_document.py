@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from gates.contracts.numerics import Numerics
-from gates.decode.decoder import DecodeError
-from gates.report.codec import canonical
+from gates.decode.decoder import DecodeError, canonical
 from gates.report.statement import PREDICATE_TYPE, Attachment, Statement, parse, render
 from tests.gates.report import examples
 

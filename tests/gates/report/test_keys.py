@@ -74,7 +74,7 @@ def test_what_is_no_ed25519_key_is_refused(tmp_path: Path) -> None:
         ("no Ed25519 private key in PEM", private(tmp_path / "a", b"-----BEGIN PRIVATE KEY-----\nMC4C")),
         ("no Ed25519 private key in PEM", private(tmp_path / "b", other)),
         ("without a password", private(tmp_path / "c", locked)),
-        ("no plain file", tmp_path / "folder"),
+        ("a plain file", tmp_path / "folder"),
         ("no plain file", tmp_path / "pipe"),
         ("cannot be opened .No such file", tmp_path / "nowhere"),
     ]
