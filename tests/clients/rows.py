@@ -21,7 +21,6 @@ MODEL = "annie"
 STEADY: dict[str, Any] = {"temperature": 0, "max_tokens": 128}
 PATIENT = 300
 """Seconds, for packages whose own patience is shorter than a busy machine needs."""
-HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
 HAPPY: list[Any] = [{"role": "user", "content": "I am so happy today!"}]
 TRIP = "What did Priya say about the trip?"
 QUESTIONS = (
@@ -334,30 +333,13 @@ async def _(url: str, question: str, choice: str) -> Any:
 # litellm, as a client
 
 
-async def _litellm(url: str, messages: list[Any], anthropic: bool = False, **more: Any) -> Any:
+@asks("litellm", "openai/", "openai/, a named tool")
+async def _(url: str, question: str, choice: str) -> Any:
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     import litellm
 
-    where = {"model": "anthropic/annie", "api_base": url} if anthropic else {
-        "model": "openai/annie", "api_base": f"{url}/v1"}  # fmt: skip
-    return await litellm.acompletion(messages=messages, api_key="none", **where, **STEADY, **more)
-
-
-@asks("litellm", "openai/", "openai/, a named tool")
-async def _(url: str, question: str, choice: str) -> Any:
-    return heard(await _litellm(url, _asked(question), **chosen(choice)))
-
-
-@row("litellm", "anthropic/, a named tool")
-async def _(url: str) -> Any:
-    _, (made,) = heard(await _litellm(url, HELLO, anthropic=True, **chosen("named")))
-    return called(*made)
-
-
-@row("litellm", "openai/, response_format")
-async def _(url: str) -> Any:
-    done = await _litellm(url, HAPPY, response_format=Mood)
-    return mood(Mood.model_validate_json(done.choices[0].message.content))
+    where = {"model": "openai/annie", "api_base": f"{url}/v1", "api_key": "none"}
+    return heard(await litellm.acompletion(messages=_asked(question), **where, **STEADY, **chosen(choice)))
 
 
 # LiveKit's plugin

@@ -75,18 +75,6 @@ async def test_usage_counts_the_prompt_once_and_every_choice(
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (7, 4)
 
 
-async def test_thoughts_of_each_choice_are_removed(home: GatewayFixture, client: AsyncOpenAI) -> None:
-    """One choice's open tag says nothing of another's text."""
-    thinks = (Head(), Say(text("<think>SECRET")), Say(text("</think>Yes.")), Say(finish()), Say(DONE))
-    by_seed(home, thinks, reply("No."))
-    stream = await client.chat.completions.create(**ASKED, n=2, seed=10, stream=True)
-    said = {0: "", 1: ""}
-    async for chunk in stream:
-        for choice in chunk.choices:
-            said[choice.index] += choice.delta.content or ""
-    assert said == {0: "Yes.", 1: "No."}
-
-
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_choice_that_fails_before_the_first_byte_fails_the_request(
     home: GatewayFixture, client: AsyncOpenAI, stream: bool

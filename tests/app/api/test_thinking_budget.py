@@ -86,31 +86,23 @@ THOUGHT = (*head(), *(piece(f"hm{n} ", n) for n in range(5)))
 
 
 async def test_a_thought_that_outgrows_its_budget_ends_and_the_answer_follows(tmp_path: Path) -> None:
-    async with raw_vllm(tmp_path) as home:
-        home.engine.play(*THOUGHT, Hang())
-        home.engine.play(*answered("It is ", "42."))
-        reply = await home.ask(**USAGE, **BUDGET)
-        first, second = home.engine.requests
-        assert reply.text == "It is 42." and first.gone.is_set()
-        assert "thinking_token_budget" not in first.body and first.body["return_token_ids"] is True
-        assert second.path == "/v1/completions"
-        assert second.body["prompt"] == [*PROMPT, 0, 1, 2, *CLOSING]
-        assert (await home.booked())["thought_cut"] == "tokens"
-        assert (await home.metrics())("manners_thinking_cut_total", reason="tokens", model="annie") == 1
-
-
-async def test_on_the_wire_it_is_one_stream(tmp_path: Path) -> None:
+    """On the wire it is one stream."""
     async with raw_vllm(tmp_path, reasoning="separate") as home:
         home.engine.play(*THOUGHT, Hang())
         home.engine.play(*answered("It is ", "42.", tokens=5))
-        *chunks, counted, done = (await home.ask(**USAGE, **BUDGET)).frames
+        *chunks, counted, done = (reply := await home.ask(**USAGE, **BUDGET)).frames
+        first, second = home.engine.requests
+        assert reply.text == "It is 42." and first.gone.is_set()
+        assert "thinking_token_budget" not in first.body and first.body["return_token_ids"] is True
+        assert (second.path, second.body["prompt"]) == ("/v1/completions", [*PROMPT, 0, 1, 2, *CLOSING])
+        assert (await home.booked())["thought_cut"] == "tokens"
+        assert (await home.metrics())("manners_thinking_cut_total", reason="tokens", model="annie") == 1
         deltas = [c["choices"][0]["delta"] for c in chunks]
         assert len({c["id"] for c in [*chunks, counted]}) == 1
         assert sum("role" in d for d in deltas) == 1
         assert "".join(d.get("reasoning_content") or "" for d in deltas) == "hm0 hm1 hm2 "
-        assert [c["choices"][0]["finish_reason"] for c in chunks if c["choices"][0]["finish_reason"]] == [
-            "stop"
-        ]
+        reasons = [c["choices"][0]["finish_reason"] for c in chunks]
+        assert [reason for reason in reasons if reason] == ["stop"]
         assert counted["usage"] == {
             "prompt_tokens": 3, "completion_tokens": 8, "total_tokens": 11,
             "completion_tokens_details": {"reasoning_tokens": 3},
