@@ -286,7 +286,7 @@ _KNOWN: Mapping[Dialect, frozenset[str]] = {
 """Fields that the gateway reads or refuses, or an engine of the dialect takes."""
 _PLAIN_TURN = frozenset({"role", "content"})
 """The fields of most turns."""
-_TURN = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content")
+_TURN = _PLAIN_TURN | {"name", "tool_calls", "tool_call_id", "reasoning_content"}
 
 
 def check_chat(body: dict[str, Any]) -> ChatRequest:
@@ -312,7 +312,7 @@ def _turn(message: Message, given: dict[str, Any], place: str) -> dict[str, Any]
         return given
     if not is_plain:
         refuse_unserved(message.extra, place)
-    turn = {name: value for name in _TURN if (value := given.get(name)) is not None}
+    turn = {name: value for name, value in given.items() if name in _TURN and value is not None}
     turn["role"] = "system" if role == "developer" else role  # templates know no developer
     content = turn.setdefault("content", "")
     if role == "assistant":

@@ -158,6 +158,7 @@ class Completions(Surface):
     """The surface of continued prompts."""
 
     path = engine_path = "/v1/completions"
+    is_chat = False
     id_prefix = "cmpl-"
     request = CompletionRequest
     encoder, collector = CompletionEncoder, CompletionCollector

@@ -10,6 +10,7 @@ from app.api.engine_request import AskedEngine
 from app.api.reading import Part, checked, json_object, present
 from app.api.surface import ParsedRequest, Surface
 from app.errors.tree import EngineBroke
+from gates.contracts.dialect import Dialect
 from gates.reply.chunks import UNREADABLE, read_counts, why_unreadable
 from gates.reply.events import Usage
 
@@ -42,6 +43,7 @@ class Embeddings(Surface):
     """The surface of vectors."""
 
     path = engine_path = "/v1/embeddings"
+    is_chat = False
     id_prefix = ""
     request = EmbeddingRequest
 
@@ -49,6 +51,9 @@ class Embeddings(Surface):
         asked = checked(EmbeddingRequest, json_object(raw))
         body = present({name: getattr(asked, name) for name in EmbeddingRequest.model_fields})
         return ParsedRequest(stand_in(asked.model), body, tuple(asked.extra))
+
+    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
+        return sorted(asked.ignored)
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
         """Allowed fields only."""

@@ -62,16 +62,24 @@ class Collector:
     def take(self, event: Event) -> str:
         """Take an event of which thoughts are no more to be inlined; what it adds to the open item."""
         if type(event) is Text:
-            return self._add("text", event.text)
+            if self.open is None or self.open.kind != "text":
+                self._begin("text")
+            self.items[-1].parts.append(event.text)
+            return event.text
         if type(event) is Thought:
-            return (
-                self._add("thought", event.text) if self.head.reasoning == "separate" and event.text else ""
-            )
+            if self.head.reasoning != "separate" or not event.text:
+                return ""
+            if self.open is None or self.open.kind != "thought":
+                self._begin("thought")
+            self.items[-1].parts.append(event.text)
+            return event.text
         if type(event) is CallArguments:
-            is_open = self.open is not None and self.open.kind == "call"
-            return self._add("call", event.fragment) if is_open else ""
+            if self.open is None or self.open.kind != "call":
+                return ""
+            self.open.parts.append(event.fragment)
+            return event.fragment
         if type(event) is CallStart:
-            self._begin(Item("call", len(self.items), [], event))
+            self._begin("call", event)
         elif type(event) is Logprobs:
             self.tokens = [*self.tokens, *event.tokens] if event.tokens else []
         elif type(event) is Usage:
@@ -80,15 +88,9 @@ class Collector:
             self.finish, self.open = event, None
         return ""
 
-    def _add(self, kind: ItemKind, text: str) -> str:
-        if self.open is None or self.open.kind != kind:
-            self._begin(Item(kind, len(self.items), []))
-        self.items[-1].parts.append(text)
-        return text
-
-    def _begin(self, item: Item) -> None:
-        self.items.append(item)
-        self.open = item
+    def _begin(self, kind: ItemKind, call: CallStart | None = None) -> None:
+        self.open = Item(kind, len(self.items), [], call)
+        self.items.append(self.open)
 
     def said(self, kind: str) -> str:
         """All text of this kind."""
@@ -107,31 +109,38 @@ class ItemEncoder(EventEncoder):
     def __init__(self, head: ReplyHead) -> None:
         super().__init__(head)
         self._reply = self.collector(head)
+        self._shown = 0  # items that have begun on the wire
 
     def texts(self, texts: Sequence[str]) -> bytes:
         """Plain texts of choice 0."""
-        item, out = self._reply.open, list[bytes]()
+        item = self._reply.open
         if item is None or item.kind != "text" or self._inliner.is_on:
             return super().texts(texts)
         item.parts += texts
+        out: list[bytes] = []
         self._more(item, "".join(texts), out)
         return b"".join(out)
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
-        reply = self._reply
-        before, count = reply.open, len(reply.items)
+        reply, before = self._reply, self._reply.open
         text = reply.take(event)
-        if before is not None and before is not reply.open:
-            self._close(before, out)
-        for item in reply.items[count:]:
-            self._open(item, out)
-            if item is not reply.open:
-                self._close(item, out)
-        if reply.open is not None and text:
+        if reply.open is not before or len(reply.items) > self._shown:
+            self._turn(before, out)
+        if text and reply.open is not None:
             self._more(reply.open, text, out)
         elif type(event) is Done:
             reply.usage = self._usage
             self._done(out)
+
+    def _turn(self, before: Item | None, out: list[bytes]) -> None:
+        """One item was open, and another one is now."""
+        if before is not None:
+            self._close(before, out)
+        for item in self._reply.items[self._shown :]:
+            self._open(item, out)
+            if item is not self._reply.open:
+                self._close(item, out)
+        self._shown = len(self._reply.items)
 
     def _open(self, item: Item, out: list[bytes]) -> None:
         """An item has begun."""

@@ -239,7 +239,7 @@ class ResponsesCollector(Collector):
     def item(self, item: Item, status: str | None = None) -> dict[str, Any]:
         """An item. The last one of a reply that was cut off is incomplete, too."""
         is_last = item.index == len(self.items) - 1
-        kind, prefix, *_ = _KINDS[item.kind]
+        kind, prefix, _, _ = _KINDS[item.kind]
         unique = self.head.id.partition("_")[2]
         shown = {"type": kind, "id": f"{prefix}_{unique}{item.index}"}
         shown["status"] = status or (self.status if is_last else "completed")
@@ -276,11 +276,11 @@ class ResponsesEncoder(ItemEncoder):
             self._emit("content_part.added", {**self._place, "part": _part(item.kind, "")}, out)
 
     def _more(self, item: Item, text: str, out: list[bytes]) -> None:
-        *_, name, more = _KINDS[item.kind]
+        _, _, name, more = _KINDS[item.kind]
         self._emit(f"{name}.delta", {**self._place, "delta": text, **more}, out)
 
     def _close(self, item: Item, out: list[bytes]) -> None:
-        text, (*_, name, more) = item.text, _KINDS[item.kind]
+        text, (_, _, name, more) = item.text, _KINDS[item.kind]
         if item.call is not None:
             self._emit(f"{name}.done", {**self._place, "name": item.call.name, "arguments": text}, out)
         else:

@@ -68,13 +68,14 @@ class ForeignRequest(Part):
 
 
 class Surface:
-    """One API. `engine_path` is where its requests go on an engine.
+    """One API, whose requests are chat completions at the engine unless it says otherwise.
 
     encoder: of a reply for a caller who streams. collector: for one who wants it whole.
     """
 
     path: str
-    engine_path: str
+    engine_path = "/v1/chat/completions"
+    is_chat = True
     id_prefix: str
     request: type[BaseModel]
     encoder: Callable[[ReplyHead], EventEncoder]
@@ -85,36 +86,20 @@ class Surface:
         raise NotImplementedError
 
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
-        """Names of the fields that go nowhere when the engine speaks this dialect."""
-        return sorted(asked.ignored)
-
-    def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
-        """What the stream core may assume of the reply."""
-        return StreamPolicy()
-
-    def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
-        """The JSON for the engine."""
-        raise NotImplementedError
-
-
-class OverChat(Surface):
-    """A surface whose requests become chat completions at the engine."""
-
-    engine_path = "/v1/chat/completions"
-
-    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
-        """What the dialect does not take, and what this surface has no word for."""
+        """Names of the fields that go nowhere: what the dialect does not take, and what this surface has no word for."""
         found = ignored_fields(asked.body, dialect)
         return sorted({*found, *asked.ignored}) if asked.ignored else found
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
+        """What the stream core may assume of the reply."""
         return stream_policy(asked.chat, engine, id_prefix)
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
+        """The JSON for the engine."""
         return upstream_body(asked.chat, asked.body, engine)
 
 
-class Translated(OverChat):
+class Translated(Surface):
     """A surface in another API's words. `echoed`: fields that a reply repeats, and what it says where the request has none."""
 
     request: type[ForeignRequest]
@@ -154,7 +139,7 @@ class MessageCollector(Collector):
         return prefix(self.head, "chat.completion") + b"," + msgspec.json.encode(reply)[1:]
 
 
-class ChatCompletions(OverChat):
+class ChatCompletions(Surface):
     """`POST /v1/chat/completions`, OpenAI's: the format that the stream core itself works in."""
 
     path = "/v1/chat/completions"

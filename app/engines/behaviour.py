@@ -9,7 +9,7 @@ from typing import Final
 
 from app.api.chat_request import check_chat
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body
-from app.api.surface import OverChat
+from app.api.surface import Surface
 from app.errors.tree import MannersError
 from app.stream.audit import ReplyAudit
 from app.stream.pipeline import Pipeline
@@ -39,7 +39,7 @@ async def ask_questions(upstream: Upstream, url: str, asked: AskedEngine) -> Seq
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 sent = upstream_body(chat, body, asked)
-                status, streams, raw = await upstream.read(url + OverChat.engine_path, sent, {}, ANSWER_BYTES)
+                status, streams, raw = await upstream.read(url + Surface.engine_path, sent, {}, ANSWER_BYTES)
             if status != 200:
                 break
             read = pipeline.feed if streams else pipeline.feed_message

@@ -22,7 +22,7 @@ from app.api.engine_request import (
     is_forced,
     thinking_for,
 )
-from app.api.surface import OverChat, ParsedRequest, Surface
+from app.api.surface import ParsedRequest, Surface
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import GatewayConfig, ModelConfig
@@ -140,7 +140,7 @@ class RequestContext:
         body, chat = parsed.body, parsed.chat
         if body.get("max_tokens") is not None or body.get("max_completion_tokens") is not None:
             return parsed
-        thinking = chat.thinking_or(self.model.default_thinking) if isinstance(self.surface, OverChat) else 0
+        thinking = chat.thinking_or(self.model.default_thinking) if self.surface.is_chat else 0
         if isinstance(self.surface, Embeddings) or thinking is None:
             return parsed
         most = self.model.max_tokens + thinking
@@ -238,7 +238,7 @@ class RequestContext:
         if ChoiceNotKept.code in self._asked_again:
             abilities = other_means(abilities)
         thinking = thinking_for(chat, model.default_thinking, route.dialect, abilities)
-        if isinstance(surface, OverChat):
+        if surface.is_chat:
             plan = thought_plan(thinking, abilities)
         else:
             plan = ThoughtPlan(thinking)

@@ -13,7 +13,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from app.api.surface import OverChat
 from app.config.config import Config, Shadow
 from app.proxy.context import RequestContext
 from app.shadow.record import RecordedCall, ShadowRecord, redacted
@@ -58,7 +57,7 @@ class Recorder:
 
     def take(self, context: RequestContext, reply: ReplyOutcome) -> None:
         """Handle a finished request: a random share of the successful chats is recorded."""
-        if self._ended or reply.ended != "ok" or not isinstance(context.surface, OverChat):
+        if self._ended or reply.ended != "ok" or not context.surface.is_chat:
             return
         if context.parsed.count > 1 or context.parsed.chat.media:  # a record has one reply, and text only
             return
