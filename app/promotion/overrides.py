@@ -1,9 +1,7 @@
 """Overrides: an operator waives named refusals for one engine and one model, for at most a day. Pure.
 
-An override is granted by a request of its own, never by a flag of a promotion: it names the model, the
-engine, and exactly the refusals that it waives, and it needs a reason. It is an entry of the audit like
-every other change, and is shown while it is active. Some refusals cannot be waived: a revocation, a bad
-signature, and an artefact or a running engine that is not the one that was judged.
+An override is granted by a request of its own, and kept as an entry of the audit. Some refusals cannot be waived:
+a revocation, a bad signature, and an artefact or a running engine that is not the one that was judged.
 """
 
 import json
@@ -95,10 +93,8 @@ def withdraw(
     known = active(registry, now).get(seq)
     if known is None:
         raise UnknownThing(f"no override {seq} holds now", "override_not_found")
-    withdrawn = {"granted": seq}
-    registry.note(
-        AuditEntry(at=timestamp(now), actor=by, verb=WITHDRAWN, subject=known.model, detail=withdrawn)
-    )
+    detail = {"granted": seq}
+    registry.note(AuditEntry(at=timestamp(now), actor=by, verb=WITHDRAWN, subject=known.model, detail=detail))
     return view(seq, known, catalogue)
 
 

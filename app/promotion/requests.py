@@ -86,12 +86,11 @@ def plan(
     old = listed if found.live.engine in listed else found.serves
     if both := [engine for engine in new if engine in old]:
         raise Refused(f"{request.model} is served by {catalogue.name(both[0])} already", "already_live")
-    fallbacks = tuple(catalogue.digest(name) for name in model.fallback)
-    spare = [name for name in fallbacks if name not in (*new, *old)]
-    all_fallbacks = {catalogue.digest(name) for model in config.models.values() for name in model.fallback}
-    others = [other for name, other in config.models.items() if name != request.model]
-    shared = {catalogue.digest(name) for other in others for name in other.live}
-    resident = tuple(sorted({*all_fallbacks, *found.others, *(shared & {*new, *old})}))
+    spare = [engine for engine in map(catalogue.digest, model.fallback) if engine not in (*new, *old)]
+    every_fallback = {catalogue.digest(name) for one in config.models.values() for name in one.fallback}
+    others = [one for name, one in config.models.items() if name != request.model]
+    shared = {catalogue.digest(name) for one in others for name in one.live}
+    resident = tuple(sorted({*every_fallback, *found.others, *(shared & {*new, *old})}))
     try:
         return OperationPlan(
             operation=f"op-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}",
@@ -118,26 +117,20 @@ def plan(
 def _candidates(
     request: PromotionRequest, found: ModelSnapshot, config: Config, catalogue: SpecCatalogue
 ) -> tuple[str, ...]:
-    """The engine that was asked for and its replicas, by digest."""
-    if request.engine is None:
-        return _previous(request, found, config, catalogue)
-    kind = config.models[request.model].kind
-    digests = tuple(map(catalogue.digest, (request.engine, *request.replicas)))
-    specs = [catalogue[digest] for digest in digests]
-    if bad := next((spec.name for spec in specs if spec.kind != kind), None):
-        raise BadField(f"{bad} is not for {kind}, and {request.model} is", param="engine")
-    if fault := replicas_fault(specs):
-        raise BadField(fault, param="engine")
-    return digests
-
-
-def _previous(
-    request: PromotionRequest, found: ModelSnapshot, config: Config, catalogue: SpecCatalogue
-) -> tuple[str, ...]:
+    """The engine that was asked for, or the one that served before, and its replicas, by digest."""
+    model = config.models[request.model]
+    if request.engine is not None:
+        digests = tuple(map(catalogue.digest, (request.engine, *request.replicas)))
+        specs = [catalogue[digest] for digest in digests]
+        if bad := next((spec.name for spec in specs if spec.kind != model.kind), None):
+            raise BadField(f"{bad} is not for {model.kind}, and {request.model} is", param="engine")
+        if fault := replicas_fault(specs):
+            raise BadField(fault, param="engine")
+        return digests
     before = found.previous.engine if found.previous else None
     if before is None or not found.before:
         raise Refused(f"{request.model} was served by no other engine before; promote one", "no_previous")
-    listed = tuple(map(catalogue.digest, config.models[request.model].live))
+    listed = tuple(map(catalogue.digest, model.live))
     if before in listed:
         return (before, *(engine for engine in listed if engine != before))
     for known in found.before:

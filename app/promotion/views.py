@@ -71,18 +71,10 @@ def _plan(plan: OperationPlan, catalogue: SpecCatalogue) -> dict[str, Any]:
 
 def step_view(event: AuditEvent) -> dict[str, Any]:
     """One event of an operation, for a client that follows it."""
-    detail = json.loads(event.detail)
-    return {
-        "seq": event.seq,
-        "at": event.at,
-        "phase": event.verb.partition(".")[2],
-        "event": detail.get("event", "queued"),
-        "effect": detail.get("effect"),
-        "next": detail.get("next"),
-        "weight": detail.get("weight"),
-        "fault": detail.get("fault"),
-        "evidence": detail.get("evidence", {}),
-    }
+    detail = {"event": "queued", "evidence": {}, **json.loads(event.detail)}
+    names = ("event", "effect", "next", "weight", "fault", "evidence")
+    phase = event.verb.partition(".")[2]
+    return {"seq": event.seq, "at": event.at, "phase": phase, **{name: detail.get(name) for name in names}}
 
 
 def event_view(event: AuditEvent) -> dict[str, Any]:

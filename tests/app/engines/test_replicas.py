@@ -111,17 +111,11 @@ async def test_a_replica_that_states_another_model_gets_no_requests(tmp_path: Pa
         assert "annie-before.gguf" in listed[wrong], "operators see what it says"
 
 
-STATED = {
-    "text": "ftype-canary",
-    "half a pair": "\ud800 ftype-canary",
-    "colour": "\x1b[31m\nftype-canary",
-    "not a number": float("nan"),
-    "a list": [["ftype-canary"]],
-    "long": "ftype-canary" * 9999,
-}
-
-
-@pytest.mark.parametrize("stated", STATED.values(), ids=STATED.keys())
+@pytest.mark.parametrize(
+    "stated",
+    ["text-canary", "\ud800 canary", "\x1b[31m\ncanary", [["canary"]], "canary" * 9999],
+    ids=["text", "half a pair", "colour", "a list", "long"],
+)
 async def test_what_a_replica_says_of_itself_is_for_operators_and_breaks_nothing(
     tmp_path: Path, stated: Any
 ) -> None:
@@ -134,7 +128,7 @@ async def test_what_a_replica_says_of_itself_is_for_operators_and_breaks_nothing
                 "build_info": build,
             },
         }
-        for name, build in (("one", "build-canary"), ("two", f"{stated}"))
+        for name, build in (("one", "build-canary"), ("two", stated))
     }
     async with replicas(tmp_path, told=told) as (house, _):
         pool = house.gateway.pool

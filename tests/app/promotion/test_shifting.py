@@ -78,26 +78,20 @@ async def test_a_good_candidate_gets_its_share_and_then_all_and_no_reply_is_lost
     assert audit["chain"] == {"ok": True} and metrics("manners_shift_weight", model="annie") == 0
     new, old = (metrics("manners_shift_requests_total", side=side) for side in ("candidate", "incumbent"))
     assert new >= 1 and old >= 1
-    print(f"{new + old:.0f} requests at 20 and 50 %: {new:.0f} to the candidate, none lost")
 
 
-@pytest.mark.slow  # live traffic at each weight: 6 s
-@pytest.mark.parametrize("how", ["cancel", "rollback"])
+@pytest.mark.slow  # live traffic at each weight: 3 s
 async def test_an_operator_takes_the_share_back_and_what_the_candidate_had_is_answered(
-    tmp_path: Path, how: str
+    tmp_path: Path,
 ) -> None:
     async with stage(tmp_path, shifting(tmp_path, (50,), LONG)) as it, callers(it.house, 3) as crowd:
         _, begun = await it.wish("large", await it.report("large", "small"))
         await it.events(begun["id"], until="shifting")
         await eventually(lambda: it.house.gateway.pool.open("large") > 0)
-        if how == "cancel":
-            status, _ = await it.post(f"/admin/operations/{begun['id']}/cancel")
-        else:
-            status, _ = await it.post("/admin/rollback", {"model": "annie"})
+        status, _ = await it.post("/admin/rollback", {"model": "annie"})
         assert status == 202
         ended = await it.ended(begun["id"])
-        ends = {"cancel": ("cancelled", "cancelled"), "rollback": ("rolled_back", "turned_back")}
-        assert (ended["phase"], ended["error"]["code"]) == ends[how]
+        assert (ended["phase"], ended["error"]["code"]) == ("rolled_back", "turned_back")
         assert it.house.gateway.pool.running() == {"small"}
         assert (await it.get("/admin/status"))["models"]["annie"]["live"] == "small"
     assert [wrong for caller in crowd for wrong in caller.wrong] == []
@@ -132,4 +126,3 @@ async def test_a_bad_candidate_goes_back_to_nothing_by_itself(
     # A thought is taken out, and some replies of hers are nothing else: they end empty, or say so with a code.
     assert [each for each in wrong if "'[DONE]'" not in each and "reply_fully_filtered" not in each] == []
     assert abs(new - (new + old) / 4) <= 1
-    print(f"{ended['error']['code']} after {new:.0f} of {new + old:.0f} requests")
