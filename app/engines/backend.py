@@ -268,9 +268,8 @@ class Backend:
 
     def _is_crowded(self, result: ProbeResult, began: float) -> bool:
         """Whether a probe failed that began at `began` (`time.perf_counter`) for want of room, and not by the engine's fault."""
-        if is_context_exceeded(
-            result.said
-        ):  # a probe is a few words: others fill the context that the slots share
+        if is_context_exceeded(result.said):
+            # A probe is a few words: other requests fill the context that the slots share.
             return self.age < FULL_SECONDS
         if result.verdict in CROWDED_OUT:
             return any(stream.progress > began - CROWDED_SECONDS for stream in self.streams)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.vllm_server import CPU, GPU, TOLD
+from tests.conformance.engines import CPU, GPU, TOLD
 from tests.scale import scaled
 
 ROOT: Final = Path(__file__).parents[2]

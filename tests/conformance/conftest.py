@@ -13,9 +13,8 @@ import pytest
 import pytest_asyncio
 import uvloop
 
-from tests.conformance.engines import COLUMNS, KINDS, Engine, serving
+from tests.conformance.engines import COLUMNS, KINDS, SGLANG, Engine, Install, serving
 from tests.conformance.record import record
-from tests.conformance.vllm_server import Install
 
 FULL = ("llama-hermes", "vllm-hermes", "gpu-hermes")
 """Where the cancels are done: parsers and templates make no difference to them."""
@@ -30,7 +29,7 @@ def chosen() -> list[str]:
 
 def installs() -> list[Install]:
     """The vLLMs of this run."""
-    found = {install.target: install for name in chosen() if (install := KINDS[name].install)}
+    found = {one.target: one for name in chosen() if (one := KINDS[name].install) and one is not SGLANG}
     return list(found.values())
 
 

@@ -16,6 +16,7 @@ from app.api.engine_request import AskedEngine, upstream_body
 from tests.conformance.engines import Engine, Kind
 from tests.conformance.golden import FOLDER, Golden, Shot, abilities_of, expectation, read, shots_for
 from tests.conformance.versions import version as version_of
+from tests.deploy.test_process import group_of
 
 LONGEST_TEXT = 200
 MODEL = "annie-nano"
@@ -49,14 +50,11 @@ async def take(client: httpx2.AsyncClient, engine: Engine, shot: Shot) -> tuple[
 
 
 def kill(engine: Engine) -> None:
-    """vLLM computes in a process of its own, whose end the server outlives; llama.cpp is one."""
-    if engine.kind.dialect != "vllm":
-        os.kill(engine.pid, signal.SIGKILL)
-        return
-    children = Path(f"/proc/{engine.pid}/task/{engine.pid}/children").read_text("ascii").split()
-    for child in children:
-        if b"EngineCore" in Path(f"/proc/{child}/cmdline").read_bytes():
-            os.kill(int(child), signal.SIGKILL)
+    """vLLM computes in a process of its own, whose end the server outlives; of the others the whole group ends."""
+    members = group_of(engine.pid)
+    core = [pid for pid in members if b"EngineCore" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    for pid in core or [engine.pid]:
+        os.kill(pid, signal.SIGKILL)
 
 
 def write(kind: Kind, version: str, shot: Shot, status: int, content_type: str, raw: bytes) -> None:

@@ -15,7 +15,7 @@ from deploy.engine.dialect import Launch
 from deploy.engine.dialects import server_args
 from deploy.engine.spec import EngineSpec
 from tests.conformance.conftest import installs
-from tests.conformance.vllm_server import Install
+from tests.conformance.engines import Install
 from tests.deploy.profiles import NAMES, profile
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]

@@ -73,10 +73,10 @@ GREY: dict[str, tuple[Step, ...]] = {
 
 
 @pytest.mark.parametrize("steps", GREY.values(), ids=GREY.keys())
-async def test_an_engine_that_hangs_for_callers_only_is_left_alone(
+async def test_an_engine_that_hangs_for_callers_only_is_asked_where_nobody_else_is_left(
     tmp_path: Path, steps: tuple[Step, ...]
 ) -> None:
-    async with pair(tmp_path) as (home, live, _):
+    async with pair(tmp_path) as (home, live, spare):
         live.always(*steps)
         for _ in range(FAILURES):
             await home.ask(stream=True)
@@ -85,25 +85,16 @@ async def test_an_engine_that_hangs_for_callers_only_is_left_alone(
         assert (await home.ask(stream=True)).headers["x-manners-engine"] == "spare"
         assert len(live.requests) == asked
         assert not home.log.of("breaker")  # its probes pass
-
-
-async def test_ejected_engines_are_asked_where_nobody_else_is_left(tmp_path: Path) -> None:
-    async with pair(tmp_path) as (home, live, spare):
-        live.always(Hang())
-        for _ in range(FAILURES):
-            await home.ask()
-        await home.log.until(1, "engine_ejected")
         live.forget()
         spare.always(*status(500))
         assert (await home.ask()).headers["x-manners-engine"] == "live"
 
 
-@pytest.mark.parametrize("forced", [{"stop": ["x"]}, {"response_format": {"type": "json_object"}}])
-async def test_what_a_request_forces_ejects_nothing(tmp_path: Path, forced: dict[str, Any]) -> None:
+async def test_what_a_request_forces_ejects_nothing(tmp_path: Path) -> None:
     async with pair(tmp_path) as (home, live, _):
         live.always(Hang())
         for _ in range(FAILURES):
-            assert (await home.ask(**forced)).headers["x-manners-engine"] == "spare"
+            assert (await home.ask(stop=["x"])).headers["x-manners-engine"] == "spare"
         live.forget()
         assert (await home.ask()).headers["x-manners-engine"] == "live"
 
