@@ -33,20 +33,14 @@ Kind = Literal["key", "operator"]
 def add_key(registry: Registry, name: str, limits: KeyLimits, actor: str) -> str:
     """Add a caller's key; its secret. Raises BadField (name), Refused (name_taken, too_many_keys)."""
     stated = {limit: value for limit, value in asdict(limits).items() if value is not None}
-    secret, entry = _checked_new("key", name, registry), _entry(actor, "api_key.added", name, limits=stated)
-    known = KnownKey(name=name, digest=digest(secret).hex(), created=entry.at, limits=limits)
-    registry.add_named(known, entry)
-    return secret
+    return _add("key", registry, _entry(actor, "api_key.added", name, limits=stated), limits=limits)
 
 
 def add_operator(registry: Registry, name: str, role: str, actor: str) -> str:
     """Add an operator; the token. Raises BadField (name, role), Refused (name_taken, too_many_operators)."""
     if role not in ROLE_NAMES:
         raise BadField(f"role: must be one of {', '.join(ROLE_NAMES)}", param="role")
-    secret, entry = _checked_new("operator", name, registry), _entry(actor, "operator.added", name, role=role)
-    known = KnownOperator(name=name, digest=digest(secret).hex(), role=role, created=entry.at)
-    registry.add_named(known, entry)
-    return secret
+    return _add("operator", registry, _entry(actor, "operator.added", name, role=role), role=role)
 
 
 def limit_key(registry: Registry, name: str, changes: Mapping[str, int | None], actor: str) -> None:
@@ -95,8 +89,9 @@ def _active(kind: Kind, name: str, registry: Registry) -> Any:
     raise UnknownThing(text, f"{kind}_not_found")
 
 
-def _checked_new(kind: Kind, name: str, registry: Registry) -> str:
-    """A secret for this name. Raises BadField, Refused: the name cannot be given, or there is no room."""
+def _add(kind: Kind, registry: Registry, entry: AuditEntry, **columns: Any) -> str:
+    """The secret of a new one. Raises BadField, Refused: the name cannot be given, or there is no room."""
+    name, made = entry.subject, KnownKey if kind == "key" else KnownOperator
     if not NAME.fullmatch(name):
         raise BadField(f"name: must match ^{NAME.pattern}$", param="name")
     if name in _RESERVED[kind] or (kind == "key" and _OF_THE_CONFIGURATION.fullmatch(name)):
@@ -108,7 +103,9 @@ def _checked_new(kind: Kind, name: str, registry: Registry) -> str:
         )
     if len(known) >= MAX_KEYS:
         raise Refused(f"there are {MAX_KEYS} {kind}s, and no more fit; revoke one first", f"too_many_{kind}s")
-    return new_key(kind)
+    secret = new_key(kind)
+    registry.add_named(made(name=name, digest=digest(secret).hex(), created=entry.at, **columns), entry)
+    return secret
 
 
 def _entry(actor: str, verb: str, name: str, **detail: Any) -> AuditEntry:
