@@ -1,11 +1,12 @@
 """The operators' API over HTTP: callers' keys and operators."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import Field
+from pydantic import Field, create_model
 from starlette.responses import Response
 
 from app.access import records, roles
@@ -17,20 +18,11 @@ from app.registry.values import KeyLimits
 Count = Annotated[int, Field(ge=1, le=10**15)]
 
 
-class LimitsBody(AdminBody):
-    """`PATCH /admin/keys/NAME`: limits as in `app.registry.values.KeyLimits`; null takes one away."""
-
-    rpm: Count | None = None
-    tpm: Count | None = None
-    concurrency: Count | None = None
-    daily_budget: Count | None = None
-    budget: Count | None = None
-
-
-class KeyBody(LimitsBody):
-    """`POST /admin/keys`."""
-
-    name: str
+_LIMITS: Any = {field.name: (Count | None, None) for field in fields(KeyLimits)}
+LimitsBody = create_model("LimitsBody", __base__=AdminBody, **_LIMITS)
+"""`PATCH /admin/keys/NAME`: null takes a limit away."""
+KeyBody = create_model("KeyBody", __base__=LimitsBody, name=(str, ...))
+"""`POST /admin/keys`."""
 
 
 class RotateBody(AdminBody):
