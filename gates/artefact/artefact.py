@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from gates.artefact.durable import sync
+from gates.artefact.durable import draft, sync
 from gates.artefact.manifest import (
     MANIFEST,
     Artefact,
@@ -140,13 +140,8 @@ def seal(
     for entry in artefact.files:
         sync(folder / entry.path)
     # The draft lies beside the folder, so that a crash never leaves an extra file inside it.
-    draft = folder.resolve().parent / f".{folder.resolve().name}.{MANIFEST}.{os.getpid()}"
-    try:
-        draft.write_text(render(artefact), encoding="utf-8")
-        sync(draft)
-        draft.replace(folder / MANIFEST)
-    finally:
-        draft.unlink(missing_ok=True)
+    beside = folder.resolve().parent / f"{folder.resolve().name}.{MANIFEST}"
+    draft(beside, render(artefact).encode(), 0o644).replace(folder / MANIFEST)
     sync(folder)
     return artefact
 

@@ -3,12 +3,15 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Final, Literal
 
+from msgspec import ValidationError
+
 from gates.contracts import strict_json
 from gates.contracts.errors import SamplesError
+from gates.decode.decoder import convert
 
 SCHEMA: Final = "manners/sample/v1"
 
@@ -93,6 +96,8 @@ class Sample:
 
 
 _SAMPLE_FIELDS: Final = tuple(field.name for field in fields(Sample))
+_WRITTEN: Final = {*_SAMPLE_FIELDS, "id"} - {"heard"}
+"""The keys of every line."""
 
 
 def render(sample: Sample) -> str:
@@ -114,30 +119,16 @@ def parse(line: str, where: str) -> Sample:
         document = strict_json.loads(line)
         if document["schema"] != SCHEMA:
             raise SamplesError(f"{where}: schema {document['schema']!r}; this program reads {SCHEMA!r}")
-        key = SampleKey(**document["key"])
-        if document["id"] != key.digest:
-            raise SamplesError(f"{where}: the id does not follow from the key; the line was edited")
-        return Sample(
-            key=key,
-            request=document["request"],
-            started=document["started"],
-            status=document["status"],
-            headers_ns=document["headers_ns"],
-            reads=tuple(
-                TimedRead(at, text.encode("utf-8", "surrogateescape")) for at, text in document["reads"]
-            ),
-            ended_ns=document["ended_ns"],
-            fault=TransportFault(**document["fault"]) if document["fault"] else None,
-            retries=tuple(TransportFault(**fault) for fault in document["retries"]),
-            heard=_text(document.get("heard")),
+        reads = tuple(
+            TimedRead(at, text.encode("utf-8", "surrogateescape")) for at, text in document["reads"]
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        sample: Sample = convert({**document, "reads": ()}, Sample)
+        if missing := _WRITTEN - document.keys():
+            raise ValueError(f"no {min(missing)}")
+        if document["id"] != sample.key.digest:
+            raise SamplesError(f"{where}: the id does not follow from the key; the line was edited")
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError, OverflowError) as error:
         if isinstance(error, SamplesError):
             raise
         raise SamplesError(f"{where}: not a whole sample ({error})") from None
-
-
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str | None):
-        raise TypeError("heard is no text")
-    return value
+    return replace(sample, reads=reads)

@@ -25,10 +25,10 @@ Fields = Callable[[Case, Reply, Collection[str]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate. `bad`, `good`: the words for answers that were so. `detect` takes the keywords that `fields` makes of a case, its reply and the model's special tokens, which are
-    also those of a line of the corpus `gates/corpus/DETECTOR*.jsonl`; without a `detector` it guesses nothing, and needs none. `expects`: the field of a case's `expect`. `canary`: asked
-    before a promotion of every reply, or where the case has the expectation. `training`: judges every text of training data,
-    or answers only.
+    """One gate. `bad`, `good`: the words for answers that were so. `detect` takes the keywords that `fields` makes of a case, its reply and
+    the model's special tokens, which are also those of a line of the corpus `gates/corpus/DETECTOR*.jsonl`; without a `detector` it guesses
+    nothing, and needs none. `expects`: the field of a case's `expect`. `canary`: asked before a promotion of every reply, or where the
+    case has the expectation. `training`: judges every text of training data, or answers only.
     """
 
     name: str

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import ceil, exp, inf, isinf, log, log1p
 
-from gates.contracts.verdict import METRICS, GateResult, Interval, Metric, Verdict
+from gates.contracts.verdict import METRICS, GateResult, Interval, Verdict
 from gates.judge.context import JudgingContext, OutcomeCounts, SettledVerdict, settle
 from gates.judge.formatting import format_number, interval_method, percent, plural
 from gates.policy.policy import LatencyRule, RatioRule
@@ -44,10 +44,23 @@ def judge_latency(context: JudgingContext, metric: str, rule: LatencyRule) -> Ga
         low, high = (least, most) if sign > 0 else (most, least)
         how = interval_method("order statistic", level, context.policy.confidence)
         interval = Interval(low, high, context.policy.confidence, how)
+    which = "median" if rule.quantile == 0.5 else f"{percent(rule.quantile)} quantile"
+    said = "a failure" if isinf(value) else f"{sign * value:.4g} {measure.unit}"
+    said = f"{said} over {plural(len(seen), 'request')}" if seen else "nothing was measured"
+    over = least is not None and sign * least > limit
+    if (shown := least if over else most) is None:  # too few or failed requests bound it
+        sure = f"no bound: too {'many failed' if any(map(isinf, seen)) else 'few requests'}"
+    elif over is not measure.is_rate:
+        sure = f"at least {format_number(shown, 1, 'down')} {measure.unit}"
+    else:
+        sure = f"at most {format_number(shown, 1, 'up')} {measure.unit}"
+    sentence = settled.sentence(
+        f"{which} {measure.name}: {said}", "", context.surely(sure), f"limit: {measure.within(rule.limit)}", rule.tier,
+        until=f"{plural(more, 'more request')} are made",
+    )  # fmt: skip
     return GateResult(
         metric, "latency", rule.tier, settled.verdict, len(seen), bad, None if isinf(value) else sign * value,
-        interval, rule.limit, measure.unit,
-        _sentence(context, measure, rule, seen, sign * value, least, most, settled, more), settled.extend,
+        interval, rule.limit, measure.unit, sentence, settled.extend,
     )  # fmt: skip
 
 
@@ -55,34 +68,6 @@ def _counts(slowness: Sequence[float], limit: float, n: int) -> OutcomeCounts:
     """Requests by outcome. One that failed is as bad as a slow one, and one that was not timed is missing."""
     lost, within = sum(map(isinf, slowness)), sum(slow <= limit for slow in slowness)
     return OutcomeCounts(within, len(slowness) - within - lost, lost, n - len(slowness))
-
-
-def _sentence(
-    context: JudgingContext,
-    measure: Metric,
-    rule: LatencyRule,
-    seen: Sequence[float],
-    value: float,
-    least: float | None,
-    most: float | None,
-    settled: SettledVerdict,
-    more: int,
-) -> str:
-    """`least`, `most`: how slow the quantile is at least, and at most; None if too few or failed requests bound it."""
-    which = "median" if rule.quantile == 0.5 else f"{percent(rule.quantile)} quantile"
-    text = "a failure" if isinf(value) else f"{value:.4g} {measure.unit}"
-    text = f"{text} over {plural(len(seen), 'request')}" if seen else "nothing was measured"
-    over = least is not None and measure.slower * least > measure.slower * rule.limit
-    shown = least if over else most
-    if shown is None:
-        sure = f"no bound: too {'many failed' if any(map(isinf, seen)) else 'few requests'}"
-    elif over is not measure.is_rate:
-        sure = f"at least {format_number(shown, 1, 'down')} {measure.unit}"
-    else:
-        sure = f"at most {format_number(shown, 1, 'up')} {measure.unit}"
-    sure = context.surely(sure)
-    limit, until = f"limit: {measure.within(rule.limit)}", f"{plural(more, 'more request')} are made"
-    return settled.sentence(f"{which} {measure.name}: {text}", "", sure, limit, rule.tier, until=until)
 
 
 # -------------------------------------------------------------------------- against the baseline
