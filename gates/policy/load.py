@@ -1,7 +1,6 @@
 """Policies: TOML files (`gates/policies/annie.toml` uses and explains every key), or made for a suite where nobody wrote one."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,7 @@ from gates.policy.policy import (
     TemperatureRepeats,
     ZeroRule,
 )
-from gates.stats.plans import QuantilePlan, RatePlan, pass_chance, passes
+from gates.stats.plans import ComparePlan, QuantilePlan, RatePlan, TwoLooks, pass_chance, passes
 
 DERIVED: Final = "derived"
 """The name by which a configuration or `--policy` asks for it."""
@@ -100,13 +99,10 @@ def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
     for name, gate in policy.gates.items():
         where = f"gates.{name}"
         if c := gate.compare:
-            level = policy.level(c.n, c.n_max)
-            yield from _too_few(
-                f"{where}.compare", c.n, partial(passes, 0, 0, margin=c.margin, confidence=level)
-            )
+            plan = ComparePlan(c.n, c.margin, confidence=policy.level(c.n, c.n_max))
+            yield from _too_few(f"{where}.compare", plan)
         if r := gate.rate:
-            rate = RatePlan(r.n, r.least, confidence=policy.level(r.n, r.n_max))
-            yield from _too_few(f"{where}.rate", r.n, partial(_all_good, rate))
+            yield from _too_few(f"{where}.rate", RatePlan(r.n, r.least, 0, policy.level(r.n, r.n_max)))
         yield from _check_sizes(gate, where, name, suite)
         if gate.compare and policy.same.n > (first := len(suite.of(name, 1))):
             there = f"suite {suite.name} has {first} {name} prompts in stage 1 ({where})"
@@ -114,22 +110,19 @@ def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
     if [name for name, gate in policy.gates.items() if gate.tier == "critical"] == ["judge"]:
         yield "gates.judge is the only critical gate; a model's opinion may not decide alone: make another one critical"
     for name, latency in policy.latency.items():
-        plan = QuantilePlan(latency.n, 0, latency.quantile, policy.level(latency.n, latency.n_max))
-        yield from _too_few(f"latency.{name}", latency.n, partial(_all_good, plan))
+        level = policy.level(latency.n, latency.n_max)
+        yield from _too_few(f"latency.{name}", QuantilePlan(latency.n, 0, latency.quantile, level))
         if latency.ratio and latency.ratio.blocks > policy.speed.blocks:
             blocks = latency.ratio.blocks
             yield f"latency.{name}.ratio.blocks is {blocks}; speed.blocks runs {policy.speed.blocks}"
 
 
-def _all_good(plan: RatePlan | QuantilePlan, n: int) -> bool:
-    return plan.passes(n, n)
-
-
-def _too_few(where: str, n: int, suffices: Callable[[int], object]) -> Iterator[str]:
+def _too_few(where: str, plan: TwoLooks) -> Iterator[str]:
     """A size with which even a perfect model could not pass."""
-    if not suffices(n):
-        least = next(more for more in count(n) if suffices(more))
-        yield f"{where}.n is {n}, with which no model can pass; with {least} a perfect one does"
+    perfect = (0, 0) if isinstance(plan, ComparePlan) else None
+    least = next(n for n in count(plan.n) if plan.passes(n, *(perfect or (n,))))
+    if least > plan.n:
+        yield f"{where}.n is {plan.n}, with which no model can pass; with {least} a perfect one does"
 
 
 def _check_sizes(gate: GateRules, where: str, name: str, suite: Suite) -> Iterator[str]:
