@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Final, Literal
 
-from msgspec import ValidationError
-
 from gates.contracts import strict_json
 from gates.contracts.errors import SamplesError
-from gates.decode.decoder import convert
+from gates.decode.decoder import REFUSED, convert
 
 SCHEMA: Final = "manners/sample/v1"
 
@@ -127,7 +125,7 @@ def parse(line: str, where: str) -> Sample:
             raise ValueError(f"no {min(missing)}")
         if document["id"] != sample.key.digest:
             raise SamplesError(f"{where}: the id does not follow from the key; the line was edited")
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, *REFUSED) as error:
         if isinstance(error, SamplesError):
             raise
         raise SamplesError(f"{where}: not a whole sample ({error})") from None

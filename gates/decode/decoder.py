@@ -26,7 +26,7 @@ END: Final = r"\Z"
 Text = Annotated[str, Meta(pattern=NOT_BLANK)]
 """A text with something in it."""
 
-_REFUSED: Final = (msgspec.ValidationError, OverflowError, UnicodeEncodeError)
+REFUSED: Final = (msgspec.ValidationError, OverflowError, UnicodeEncodeError)
 """What `msgspec.convert` raises; the last two for a number beyond every double and for a lone surrogate."""
 
 _PREPARING: Final = threading.Lock()
@@ -52,7 +52,7 @@ def read(hint: type[T], value: object, where: str = "") -> T:
     lists. Raises DecodeError.
     """
     made = None
-    with suppress(*_REFUSED):
+    with suppress(*REFUSED):
         made = convert(value, hint)
     if made is None or _holds_records(hint):  # type: ignore[arg-type]
         _check(hint, value, where, fits=made is not None)
@@ -103,7 +103,7 @@ def _check(hint: Any, value: object, where: str, fits: bool) -> None:
             _check(below, item, place, fits)
     try:
         convert(value, hint)
-    except _REFUSED as error:
+    except REFUSED as error:
         if isinstance(refused := error.__cause__, DecodeError):
             raise DecodeError(_path(where, refused.where), refused.why) from None
         raise DecodeError(where, f"must be {_wanted(hint)}, not {value!r:.60}") from None
