@@ -117,7 +117,7 @@ class RequestAccounting:
             model, context.account.name, prompt=counts.given, completion=tokens, cached=counts.cached
         )
         marks = clocks.first_token, clocks.first_content, clocks.first_sentence, context.ended
-        token, content, sentence, seconds = [None if at is None else at - begun for at in marks]
+        token, content, sentence, seconds = [None if at is None else round(at - begun, 6) for at in marks]
         if context.error is None and seconds is not None:
             clocked = tokens if context.parsed.count == 1 else 0  # the clocks are of one choice
             times = {
@@ -132,10 +132,10 @@ class RequestAccounting:
                 times["manners_time_to_first_sentence_seconds"] = sentence
             self._metrics.times(model, engine, times)
         return {
-            "first_token": _rounded(token),
-            "first_content": _rounded(content),
-            "first_sentence": _rounded(sentence),
-            "seconds": _rounded(seconds),
+            "first_token": token,
+            "first_content": content,
+            "first_sentence": sentence,
+            "seconds": seconds,
             "prompt_tokens": counts.given,
             "completion_tokens": tokens,
             "cached_tokens": counts.cached,
@@ -170,8 +170,3 @@ _OUTCOMES: Final[tuple[tuple[Any, str], ...]] = (
 def outcome_of(error: BaseException | None) -> str:
     """The label of manners_requests_total."""
     return next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), "error")
-
-
-def _rounded(seconds: float | None) -> float | None:
-    """To whole microseconds."""
-    return None if seconds is None else int(seconds * 1e6) / 1e6

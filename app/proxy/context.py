@@ -192,23 +192,20 @@ class RequestContext:
         self.leave(made)
 
     def leave(self, made: int = 0) -> None:
-        """Free its key's slots and count its tokens. Idempotent."""
-        admission, self.admission = self.admission, None
-        if admission is not None:
-            most = admission.reserved if self.is_metered else MOST
-            admission.end(self._used(self.made + made, most), unix_now())
+        """Free its key's slots and count its tokens, by the engine's count. Idempotent.
 
-    def _used(self, made: int, most: int) -> int:
-        """Tokens, by the engine's count; without one (the caller left), at least what was generated, and the prompt.
-
-        A request that an engine failed costs nothing.
+        Without one (the caller left): at least what was generated, and the prompt. What an engine failed costs nothing.
         """
-        if not self.was_tried:
-            return 0
-        if self.usage is None:
-            failed = self.error is not None and not isinstance(self.error, ClientGone)
-            return min(estimate(self.body_bytes, made), most) if made or not failed else 0
-        return self.usage.tokens("prompt_tokens") + self.usage.tokens("completion_tokens")
+        admission, self.admission = self.admission, None
+        if admission is None:
+            return
+        used, made = 0, self.made + made
+        is_fault = self.error is not None and not isinstance(self.error, ClientGone)
+        if self.was_tried and self.usage is not None:
+            used = self.usage.tokens("prompt_tokens") + self.usage.tokens("completion_tokens")
+        elif self.was_tried and (made or not is_fault):
+            used = min(estimate(self.body_bytes, made), admission.reserved if self.is_metered else MOST)
+        admission.end(used, unix_now())
 
     @property
     def failovers(self) -> int:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -203,24 +203,34 @@ async def test_no_word_of_a_conversation_is_in_a_span(at: Watched, place: str, s
 # Over the wire.
 
 
+TAKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
 async def test_a_collector_that_hangs_delays_no_request_and_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes the first batch and never answers; the callers' replies go on."""
+    """It takes the first batch and never answers; the callers' replies go on, and the exporter waits when all is over."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as collector:
+    with ExitStack() as stack:
+        collector, sent = stack.enter_context(socket.create_server(("127.0.0.1", 0))), b""
         async with ScriptedEngine() as engine:
             endpoint = f"http://127.0.0.1:{collector.getsockname()[1]}"
             tracing = tracing_for(asked_for(endpoint, tmp_path))
             async with run(config(engine, tmp_path), engine, tracing=tracing) as home:
                 await home.ask()
-                with (await asyncio.to_thread(collector.accept))[0] as connection:
-                    sent = b""
-                    while b"chat annie" not in sent:
-                        sent += await asyncio.to_thread(connection.recv, 1 << 16)
-                    answers = [(await home.ask(stream=True)).status for _ in range(20)]
+                connection = stack.enter_context((await asyncio.to_thread(collector.accept))[0])
+                while b"chat annie" not in sent:
+                    sent += await asyncio.to_thread(connection.recv, 1 << 16)
+                answers = [(await home.ask(stream=True)).status for _ in range(20)]
+        connection.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            connection.recv(1)
+        connection.setblocking(True)
+        connection.sendall(TAKEN)
+        with suppress(OSError):  # until the exporter has handed in the rest
+            while await asyncio.to_thread(connection.recv, 1 << 16):
+                connection.sendall(TAKEN)
     assert answers == [200] * 20
     assert sent.startswith(b"POST /v1/traces ") and b"service.name" in sent
 
