@@ -123,6 +123,11 @@ class ItemEncoder(EventEncoder):
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
         reply, before = self._reply, self._reply.open
+        if (
+            type(event) is Text and before is not None and before.kind == "text"
+        ):  # the short way of most events
+            before.parts.append(event.text)
+            return self._more(before, event.text, out)
         text = reply.take(event)
         if reply.open is not before or len(reply.items) > self._shown:
             self._turn(before, out)
