@@ -11,12 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from app.promotion.state_machine import (
-    EffectDone,
-    EffectFailed,
-    EffectRefused,
+    FailureReason,
     OperationEvent,
     OperationKind,
     OperationPhase,
@@ -73,11 +71,8 @@ class RegistryExecutor:
 
     async def open(self) -> None:
         """Raises RegistryError: another gateway has it, or it is no registry; says which file."""
-        self._registry = await self._in_thread(self._open)
-
-    def _open(self) -> Registry:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return Registry(self._path)
+        self._registry = await self._in_thread(lambda: Registry(self._path))
 
     async def run(self, work: Callable[[Registry], T]) -> T:
         """The result of `work`, or its error. Raises StorageMissing if the file is gone; nothing is done then."""
@@ -89,6 +84,16 @@ class RegistryExecutor:
             return work(registry)
 
         return await self._in_thread(checked)
+
+    async def write(self, work: Callable[[Registry], object]) -> bool:
+        """Whether the disk took a change; a failure is reported, and can be tried again. Raises RegistryError."""
+        try:
+            await self.run(work)
+        except StorageFailed as error:
+            self.failed(error)
+            return False
+        self.works()
+        return True
 
     async def close(self) -> None:
         """Idempotent."""
@@ -129,35 +134,30 @@ def begin(
     request: str | None = None,
 ) -> None:
     """Add a queued operation. Raises Conflict: nothing was written."""
+    state = OperationState(plan)
     operation = OperationRow(
         id=plan.operation,
         kind=plan.kind,
         model=plan.model,
-        phase=OperationPhase.QUEUED,
-        state=_text(encode(OperationState(plan))),
+        phase=state.phase,
+        state=canonical(encode(state)).decode(),
         created=at,
         key=key,
         request=request,
     )
-    entry = AuditEntry(
-        at=at,
-        actor=actor,
-        verb=f"{plan.kind}.queued",
-        subject=plan.model,
-        operation=plan.operation,
-        detail={"plan": encode(plan)},
-    )
-    registry.begin(operation, entry)
+    registry.begin(operation, _entry(state, at, actor, {"plan": encode(plan)}))
 
 
 def commit(
     registry: Registry,
-    transition: Transition,
+    before: OperationState,
     event: OperationEvent,
+    after: Transition,
+    fault: FailureReason | None = None,
+    evidence: Mapping[str, object] | None = None,
     *,
     at: str,
     actor: str,
-    evidence: Mapping[str, object] | None = None,
 ) -> None:
     """Write what an event led to; `evidence` are the numbers that an effect's outcome rests on.
 
@@ -166,47 +166,37 @@ def commit(
             in the state before, and is to be fed the failure of its effect.
         UnknownRow: the operation has ended.
     """
-    state, plan = transition.state, transition.state.plan
-    operation = replace(
-        registry.operation(plan.operation),
-        phase=state.phase,
-        state=_text(encode(state)),
-        done=state.is_done,
+    state, following = after.state, after.state.effect
+    ended = before.effect if event in _OUTCOMES else None
+    reason = fault or state.fault
+    detail: dict[str, object] = {
+        "event": str(event),
+        "effect": ended and ended.key,
+        "next": following and following.key,
+        "weight": following and following.weight,
+        "move": after.change and encode(after.change),
+        "fault": reason and encode(reason),
+        "evidence": evidence,
+    }
+    row = registry.operation(state.plan.operation)
+    stored = canonical(encode(state)).decode()
+    registry.advance(
+        replace(row, phase=state.phase, state=stored, done=state.is_done),
+        after.change,
+        _entry(state, at, actor, {name: value for name, value in detail.items() if value}),
     )
-    entry = AuditEntry(
-        at=at,
-        actor=actor,
-        verb=f"{plan.kind}.{state.phase}",
-        subject=plan.model,
-        operation=plan.operation,
-        detail=_detail(transition, event, evidence or {}),
+
+
+_OUTCOMES = (OperationEvent.DONE, OperationEvent.FAILED, OperationEvent.REFUSED)
+"""Of an effect."""
+
+
+def _entry(state: OperationState, at: str, actor: str, detail: Mapping[str, object]) -> AuditEntry:
+    plan = state.plan
+    verb = f"{plan.kind}.{state.phase}"
+    return AuditEntry(
+        at=at, actor=actor, verb=verb, subject=plan.model, operation=plan.operation, detail=detail
     )
-    registry.advance(operation, transition.route_change, entry)
-
-
-def _detail(
-    transition: Transition, event: OperationEvent, evidence: Mapping[str, object]
-) -> dict[str, object]:
-    """The audit's detail of a step."""
-    name = type(event).__name__.removeprefix("Effect").lower()
-    detail: dict[str, object] = {"event": name, **encode(event)}
-    if isinstance(event, EffectDone | EffectFailed | EffectRefused):
-        detail["effect"] = detail.pop("key")
-    if transition.effect is not None:
-        detail["next"] = transition.effect.key
-        if transition.effect.weight:
-            detail["weight"] = transition.effect.weight
-    if transition.route_change is not None:
-        detail["move"] = encode(transition.route_change)
-    if transition.state.fault is not None:
-        detail["fault"] = encode(transition.state.fault)
-    if evidence:
-        detail["evidence"] = dict(evidence)
-    return detail
-
-
-def _text(value: Any) -> str:
-    return canonical(value).decode()
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -224,9 +214,11 @@ def state_of(operation: OperationRow) -> OperationState:
     return state
 
 
-def _switched(reader: RegistryReader) -> Iterator[OperationPlan]:
+def _in_service(reader: RegistryReader, model: str | None = None) -> Iterator[OperationPlan]:
     """The plans of the operations that put their candidate in service and have not taken it out, the latest first."""
     for row in reversed(reader.all(OperationRow)):
+        if model not in (None, row.model):
+            continue
         plan, live = state_of(row).plan, reader.alias(row.model, "live")
         under_way = not row.done and live is not None and live.engine == plan.candidate
         if row.phase == OperationPhase.SUCCEEDED or under_way:
@@ -239,14 +231,12 @@ def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[
     `roots` are the root digests of the engines' weights as they are now: one whose weights are not those of the
     report is not among them.
     """
-    found = set()
-    for plan in _switched(reader):
+    found = set[str]()
+    for plan in _in_service(reader):
         if rests_on_report(reader, plan):
             report = reader.find(KnownReport, digest=plan.report)
             found |= {
-                one
-                for one in plan.new
-                if report is None or roots.get(one, report.artefact) == report.artefact
+                one for one in plan.new if not report or roots.get(one, report.artefact) == report.artefact
             }
     return frozenset(found)
 
@@ -266,30 +256,29 @@ def rests_on_report(reader: RegistryReader, plan: OperationPlan) -> bool:
     """Whether an operation is a promotion on a report, and no refusal was waived for it."""
     if plan.kind is not OperationKind.PROMOTE or plan.report is None or plan.report.startswith(OVERRIDE):
         return False
-    return not _waived(reader, plan.operation)
+    return not _waived(reader, plan)
 
 
-def _waived(reader: RegistryReader, operation: str) -> frozenset[str]:
+def _waived(reader: RegistryReader, plan: OperationPlan) -> frozenset[str]:
     """The refusals that overrides waived for a promotion."""
-    steps = (json.loads(event.detail) for event in reader.events(operation=operation))
+    steps = (json.loads(event.detail) for event in reader.events(operation=plan.operation))
     return frozenset(code for step in steps for code in step.get("evidence", {}).get("waived", ()))
 
 
 def waived_for(reader: RegistryReader, model: str, engine: str) -> frozenset[str]:
     """The refusals that overrides waived when this engine was last put in service for the model."""
-    for plan in _switched(reader):
-        if plan.model == model and plan.kind is OperationKind.PROMOTE and engine in plan.new:
-            return _waived(reader, plan.operation)
+    for plan in _in_service(reader, model):
+        if plan.kind is OperationKind.PROMOTE and engine in plan.new:
+            return _waived(reader, plan)
     return frozenset()
-
-
-def has_reports(reader: RegistryReader, model: str, artefacts: Collection[str]) -> bool:
-    """Whether there is a report about one of these artefacts, or a promotion of this model that rested on one."""
-    return any(report.artefact in artefacts for report in reader.all(KnownReport)) or was_promoted_on_report(
-        reader, model
-    )
 
 
 def was_promoted_on_report(reader: RegistryReader, model: str) -> bool:
     """Whether an engine of this model was promoted on a report."""
-    return any(plan.model == model and rests_on_report(reader, plan) for plan in _switched(reader))
+    return any(rests_on_report(reader, plan) for plan in _in_service(reader, model))
+
+
+def has_reports(reader: RegistryReader, model: str, artefacts: Collection[str]) -> bool:
+    """Whether there is a report about one of these artefacts, or a promotion of this model that rested on one."""
+    known = any(report.artefact in artefacts for report in reader.all(KnownReport))
+    return known or was_promoted_on_report(reader, model)

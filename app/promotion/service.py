@@ -1,7 +1,7 @@
 """The promotion service that operators use: promote, roll back, follow, cancel; and its start and stop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,17 +28,14 @@ from app.promotion.startup import (
 )
 from app.promotion.state_machine import (
     Action,
-    Begin,
-    Breached,
-    Cancel,
     Effect,
     EffectError,
     FailureReason,
+    OperationEvent,
     OperationKind,
     OperationPlan,
     OperationState,
     RefusalError,
-    Restart,
 )
 from app.promotion.steps import Dependencies
 from app.promotion.views import operation_view, plan_view, row_view, step_view
@@ -83,12 +80,12 @@ class PromotionService:
         self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
         self._worker = PromotionWorker(self._deps, metrics, log)
         self._startup = Startup(self._deps, log)
-        self._coming: Mapping[str, list[KnownEngine]] = {}  # models that a reload adds: live engines
+        self._coming: Mapping[str, tuple[KnownEngine, ...]] = {}  # models that a reload adds: live engines
         self._tasks: list[asyncio.Task[None]] = []
 
     async def prepare(self, config: Config) -> None:
         """Record what this configuration adds. Raises Refused (restart_required, live_not_gated), NotStarted, StateUnavailable."""
-        before = self._deps.config
+        before, self._coming = self._deps.config, {}
         added = {name: spec for name, spec in config.engines.items() if spec != before.engines.get(name)}
         models = config.models.keys() - before.models.keys()
         if clashes := self.catalogue.clashes(added):
@@ -97,9 +94,11 @@ class PromotionService:
                 f"a restart is needed for {names}: an earlier engine of that name is still in use",
                 "restart_required",
             )
-        self._coming = {}
         if added or models:
-            self._coming = await self.do(lambda registry: _record_added(registry, config, models, now()))
+            catalogue = SpecCatalogue(config.engines)
+            self._coming = await self.do(
+                lambda registry: record_configuration(registry, config, catalogue, now(), models)
+            )
             await self._deps.remember(config)
 
     def apply(self, config: Config) -> None:
@@ -111,9 +110,9 @@ class PromotionService:
         self.catalogue.configure(config.engines)
         suite_in_force.cache_clear()
         for model, engines in self._coming.items():
-            for known in engines:
-                self.catalogue.add(known)
-            self._deps.pool.route(model, *(self.catalogue.name(known.digest) for known in engines))
+            for engine in engines:
+                self.catalogue.add(engine)
+            self._deps.pool.route(model, *(self.catalogue.name(engine.digest) for engine in engines))
         self._startup.add(self._coming)
 
     def engines_in_use(self) -> frozenset[str]:
@@ -137,32 +136,32 @@ class PromotionService:
         for engine in gated:
             self._deps.pool.trust(self.catalogue.name(engine))
         for model, engines in live.items():
-            names = tuple(self.catalogue.name(engine) for engine in engines)
+            names = tuple(map(self.catalogue.name, engines))
             self._deps.pool.route(model, *names)
             if names != self._deps.config.models[model].live:
                 self._log.warning("live_is_not_configured", model=model, engine=", ".join(names))
         await self._deps.remember()
-        await self._startup.begin(live, [state for state, _ in unfinished])
-        served = {engine for engines in live.values() for engine in engines}
+        await self._startup.begin(live, [state.plan for state, _ in unfinished])
+        waiting = sorted(gated & {engine for engines in live.values() for engine in engines})
         watch = ReplicaWatch(self._deps.pool, self.catalogue, self._log)
         self._tasks = [
-            supervise(partial(self._verify_weights, sorted(gated & served)), "weights"),
+            supervise(partial(self._verify_weights, waiting), "weights"),
             supervise(watch.run, "replicas"),
         ]
         for state, created in unfinished:
-            self._worker.run(self._worker.reserve(state, created), Restart())
+            self._worker.run(self._worker.reserve(state, created), OperationEvent.RESTART)
 
     def _found(
         self, registry: Registry
     ) -> tuple[Mapping[str, tuple[str, ...]], list[tuple[OperationState, str]], frozenset[str]]:
         """The live engines; the interrupted operations, and when each was created; the engines that a report let in."""
-        live = record_configuration(registry, self._deps.config, self.catalogue, now())
+        recorded = record_configuration(registry, self._deps.config, self.catalogue, now())
+        live = {model: tuple(engine.digest for engine in engines) for model, engines in recorded.items()}
         rows = registry.all(OperationRow, done=False)
         unfinished = [(repository.state_of(row), row.created) for row in rows]
-        for state, _ in unfinished:
-            for digest in (*state.plan.new, *state.plan.old):
-                if known := registry.find(KnownEngine, digest=digest):
-                    self.catalogue.add(known)
+        for digest in (one for state, _ in unfinished for one in (*state.plan.new, *state.plan.old)):
+            if known := registry.find(KnownEngine, digest=digest):
+                self.catalogue.add(known)
         roots = current_roots(self.catalogue)
         gated = repository.gated(registry, roots)
         return live, unfinished, gated | bound_to_reports(gated, live.values(), roots)
@@ -213,11 +212,11 @@ class PromotionService:
         self._check_started()
         requests.check_model(self._deps.config, request.model)
         if not dry_run:
-            if request.key is not None and (known := await self._of_key(request.key, request)):
+            if known := await self._of_key(request):
                 return row_view(known, self.catalogue)
+            running = self._worker.running.get(request.model)
             goes_back = request.kind is OperationKind.ROLLBACK
-            running = self._worker.running.get(request.model) if goes_back else None
-            if running is not None and not await self._preempt(running, request.model, actor):
+            if running is not None and goes_back and not await self._preempt(running, actor):
                 return self._view(running)
         plan = await self._plan(request)
         await self._check(plan, request, actor, dry_run)
@@ -226,21 +225,23 @@ class PromotionService:
         # The client may hang up; an operation that is in the registry must also be in the queue.
         return await asyncio.shield(asyncio.ensure_future(self._begin(plan, request, actor)))
 
-    async def _of_key(self, key: str, request: PromotionRequest) -> OperationRow | None:
+    async def _of_key(self, request: PromotionRequest) -> OperationRow | None:
         """The operation that this key began before. A rollback goes on if the registry does not answer."""
-        is_brake = request.kind is OperationKind.ROLLBACK
-        seconds = steps.ANSWER_SECONDS if is_brake else STATE_SECONDS
+        key, goes_back = request.key, request.kind is OperationKind.ROLLBACK
+        if key is None:
+            return None
+        seconds = steps.ANSWER_SECONDS if goes_back else STATE_SECONDS
         try:
             known = await self.do(lambda registry: registry.find(OperationRow, key=key), seconds=seconds)
         except StateUnavailable:
-            if is_brake:
+            if goes_back:
                 return None
             raise
         if known is not None and known.request != request.digest:
             raise KeyTaken("this idempotency key came with another request; take a new one")
         return known
 
-    async def _preempt(self, running: RunningOperation, model: str, actor: str) -> bool:
+    async def _preempt(self, running: RunningOperation, actor: str) -> bool:
         """A rollback comes before what runs for its model. Whether it has to be an operation of its own.
 
         If the candidate serves, the running operation goes back. If it does not, the running operation is cancelled, and
@@ -248,11 +249,11 @@ class PromotionService:
         """
         if running.state.goes_back:
             return False
-        if running.accepts(Breached):
-            running.send(Breached(FailureReason("turned_back", f"turned back by {actor}")))
+        if running.state.takes(OperationEvent.BREACHED):
+            running.send(OperationEvent.BREACHED, FailureReason("turned_back", f"turned back by {actor}"))
             return False
-        running.send(Cancel(actor))
-        if not (await self._deps.snapshot(model)).before:
+        running.cancel(actor)
+        if not (await self._deps.snapshot(running.state.plan.model)).before:
             return False
         try:
             async with asyncio.timeout(PREEMPT_SECONDS):
@@ -264,19 +265,21 @@ class PromotionService:
         return True
 
     def _view(self, running: RunningOperation) -> dict[str, Any]:
-        written = not running.writer.is_behind
-        return operation_view(running.state, running.created, self.catalogue, written=written)
+        behind = running.is_behind
+        return operation_view(running.state, running.created, self.catalogue, written=not behind)
 
     async def _plan(self, request: PromotionRequest) -> OperationPlan:
-        if request.kind is OperationKind.PROMOTE and request.report is None:
+        goes_back = request.kind is OperationKind.ROLLBACK
+        if not goes_back and request.report is None:
             request = await self._with_override(request)
         if running := self._worker.running.get(request.model):
             raise Refused(str(OperationUnderWay(request.model, running.id)), "busy")
-        if request.kind is OperationKind.ROLLBACK:
-            found = await self._deps.snapshot(request.model)
-        else:
-            found = await self.do(lambda registry: requests.snapshot(registry, request.model))
-        up = self._deps.pool.running()
+        read = (
+            self._deps.snapshot(request.model)
+            if goes_back
+            else self.do(partial(requests.snapshot, model=request.model))
+        )
+        found, up = await read, self._deps.pool.running()
         return await asyncio.to_thread(
             requests.plan, request, found, self._deps.config, self.catalogue, self._deps.memory, up
         )
@@ -289,12 +292,16 @@ class PromotionService:
                 return replace(request, report=f"{repository.OVERRIDE}{seq}")
         raise Refused("no report was named; upload one to /admin/reports", "report_missing")
 
+    async def _ask(self, plan: OperationPlan, action: Action) -> None:
+        """Whether the candidate and its replicas are eligible. Raises RefusalError, EffectError, StorageFailed."""
+        for engine in plan.new:
+            await steps.HANDLERS[action](self._deps, plan, Effect("", action, engine))
+
     async def _check(self, plan: OperationPlan, request: PromotionRequest, actor: str, dry_run: bool) -> None:
         """Check eligibility before anything begins. Raises Refused, which the audit records; StateUnavailable."""
         try:
             with self.reporting_state():
-                for engine in plan.new:
-                    await steps.check(self._deps, plan, Effect("", Action.CHECK, engine))
+                await self._ask(plan, Action.CHECK)
         except (RefusalError, EffectError) as refusal:
             detail = {"engine": request.engine, "report": request.report, "code": refusal.fault.code}
             if not dry_run:
@@ -313,12 +320,12 @@ class PromotionService:
             if done.cancelled() or done.exception():
                 self._worker.dismiss(running)
             else:
-                self._worker.run(running, Begin())
+                self._worker.run(running, OperationEvent.BEGIN)
 
         try:
             running = self._worker.reserve(OperationState(plan), at)
             if plan.kind is OperationKind.ROLLBACK:
-                self._worker.run(running, Begin(), begin)
+                self._worker.run(running, OperationEvent.BEGIN, begin)
             else:
                 await self.do(begin, then=begun)
         except OperationUnderWay as busy:
@@ -332,27 +339,25 @@ class PromotionService:
         await self.do(lambda registry: registry.revoke(revocation, entry))
         await self._deps.remember()
         for running in tuple(self._worker.running.values()):
-            if running.accepts(Breached) and not running.state.goes_back:
-                await self._recheck(running)
-
-    async def _recheck(self, running: RunningOperation) -> None:
-        plan = running.state.plan
-        try:
-            for engine in plan.new:
-                await steps.recheck(self._deps, plan, Effect("", Action.RECHECK, engine))
-        except RefusalError as refusal:
-            running.send(Breached(refusal.fault))
-        except (EffectError, StorageFailed):  # the operation asks once more before the incumbent is stopped
-            pass
+            if running.state.takes(OperationEvent.BREACHED) and not running.state.goes_back:
+                try:
+                    await self._ask(running.state.plan, Action.RECHECK)
+                except RefusalError as refusal:
+                    running.send(OperationEvent.BREACHED, refusal.fault)
+                except (
+                    EffectError,
+                    StorageFailed,
+                ):  # the operation asks once more before the incumbent is stopped
+                    pass
 
     async def cancel(self, operation: str, by: str) -> dict[str, Any]:
         """Cancel an operation; its view. Raises UnknownThing, Refused (not_cancellable)."""
         shown = await self.operation(operation)
         running = self._worker.find(operation)
-        if running is None or not running.accepts(Cancel):
+        if running is None or not running.state.takes(OperationEvent.CANCEL):
             cure = "it has ended" if shown["done"] else "it has switched; roll back instead"
             raise Refused(f"{operation} cannot be cancelled: {cure}", "not_cancellable")
-        running.send(Cancel(by))
+        running.cancel(by)
         return shown
 
     # ---------------------------------------------------------------------------------- views
@@ -397,10 +402,8 @@ class PromotionService:
             return {}
         shown = await self.do(self._models)
         for model, running in self._worker.running.items():
-            if model in shown and (running.writer.is_behind or not running.state.is_done):
+            if model in shown and (running.is_behind or not running.state.is_done):
                 shown[model]["operation"] = self._view(running)
-            if model in shown and running.writer.is_behind:
-                shown[model]["live"] = self._deps.pool.model_route(model).first
         return shown
 
     async def active_overrides(self) -> dict[int, Override]:
@@ -490,14 +493,3 @@ class PromotionService:
     def _check_started(self) -> None:
         if not self.registry.is_open:
             raise NotStarted("the gateway has not opened its registry; try again soon")
-
-
-def _record_added(
-    registry: Registry, config: Config, models: Iterable[str], at: str
-) -> Mapping[str, list[KnownEngine]]:
-    """Record engines and models that a reload adds; the live engines of these models."""
-    live = record_configuration(registry, config, SpecCatalogue(config.engines), at, models)
-    return {
-        model: [known for one in live[model] if (known := registry.find(KnownEngine, digest=one))]
-        for model in live
-    }

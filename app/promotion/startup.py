@@ -11,12 +11,12 @@ from contextlib import suppress
 from functools import partial
 
 from app.config.config import Config
-from app.engines.backend import loggable
+from app.engines.backend import Backend, loggable
 from app.engines.identity import manifest_of
 from app.errors.tree import Refused
 from app.promotion import repository
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.state_machine import OperationPhase, OperationState, reconcile
+from app.promotion.state_machine import OperationPhase, OperationPlan
 from app.promotion.steps import Dependencies
 from app.registry.errors import Conflict
 from app.registry.registry import Registry
@@ -25,13 +25,30 @@ from app.telemetry.log import Logger
 from deploy.core.errors import DeployError
 from deploy.core.tasks import supervise
 from deploy.drivers import factory
-from deploy.drivers.factory import FoundContainer
 from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 
 HOLDER = "start"
 """The name under which a start holds the loading lease."""
 LOAD_SECONDS = 1800.0
 """Seconds to wait for another process that loads an engine."""
+
+
+def reconcile(
+    live: Mapping[str, tuple[str, ...]],
+    unfinished: Collection[OperationPlan],
+    resident: Collection[str],
+    running: Collection[str],
+) -> tuple[list[str], list[str]]:
+    """The engines to stop at a start, and those to start then. Pure.
+
+    `live` are the engines of each model, `resident` those that always run (fallbacks), `running` those found running. A
+    model with an unfinished operation is left to it. Engines that run and are not wanted are orphans: they are stopped
+    first, since their memory may be needed. A running engine that is wanted is adopted.
+    """
+    busy = {plan.model for plan in unfinished}
+    involved = {engine for plan in unfinished for engine in (*plan.new, *plan.old)}
+    wanted = {*resident, *(one for model, engines in live.items() if model not in busy for one in engines)}
+    return sorted({*running} - wanted - involved), sorted(wanted)
 
 
 class Startup:
@@ -42,21 +59,24 @@ class Startup:
         self._log = log
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def begin(
-        self, live: Mapping[str, tuple[str, ...]], unfinished: Collection[OperationState]
-    ) -> None:
-        """`live` are the engines of each model, `unfinished` the operations as they were found."""
-        models, catalogue = self._deps.config.models, self._deps.catalogue
-        resident = {catalogue.digest(name) for model in models.values() for name in model.fallback}
+    async def begin(self, live: Mapping[str, tuple[str, ...]], unfinished: Collection[OperationPlan]) -> None:
+        """`live` are the engines of each model, `unfinished` the operations that a start found."""
+        catalogue, config = self._deps.catalogue, self._deps.config
+        resident = {catalogue.digest(name) for model in config.models.values() for name in model.fallback}
         served = {engine for engines in live.values() for engine in engines}
-        replicas = {engine for engines in live.values() for engine in engines[1:]}
-        found = await self._found()
+        try:
+            found = await factory.running(tuple(catalogue.values()), state_dir=config.state_dir)
+        except DeployError as error:
+            self._log.error("engines_unknown", error=loggable(error))
+            found = ()
         running = {one.spec: one for one in found}
-        orphans, starts = reconcile(
-            {model: engines[0] for model, engines in live.items()}, unfinished, resident | replicas, running
-        )
-        for engine in orphans:
-            await self._remove(running[engine])
+        orphans, starts = reconcile(live, unfinished, resident, running)
+        for orphan in (running[engine] for engine in orphans):
+            self._log.warning("orphan", engine=orphan.engine)
+            try:
+                await factory.remove(orphan)
+            except DeployError as error:
+                self._log.error("orphan_stays", engine=orphan.engine, error=loggable(error))
         up = {one.spec for one in found if one.running}
         self._start(sorted(starts, key=lambda engine: engine not in served), up)
 
@@ -66,57 +86,41 @@ class Startup:
         names = {name for model in models for name in pool.model_route(model).engines} - pool.running()
         self._start([engine for engine, spec in self._deps.catalogue.items() if spec.name in names], ())
 
-    def _start(self, engines: Iterable[str], up: Collection[str]) -> None:
-        waiting = [engine for engine in engines if not self._start_now(engine, up)]
-        if waiting:
-            self._tasks.append(supervise(partial(self._load, waiting), "boot"))
-
     async def stop(self) -> None:
         """Stop loading; engines that were not loaded stay down."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _found(self) -> tuple[FoundContainer, ...]:
-        try:
-            return await factory.running(
-                tuple(self._deps.catalogue.values()), state_dir=self._deps.config.state_dir
-            )
-        except DeployError as error:
-            self._log.error("engines_unknown", error=loggable(error))
-            return ()
+    def _start(self, engines: Iterable[str], up: Collection[str]) -> None:
+        """Start each in the background; a container or process that does not run has to wait for its turn to load."""
+        waiting = []
+        for engine in engines:
+            spec = self._deps.catalogue[engine]
+            if spec.driver in ("docker", "process") and engine not in up:
+                waiting.append(spec)
+            else:
+                self._backend(spec).want()
+        if waiting:
+            self._tasks.append(supervise(partial(self._load, waiting), "boot"))
 
-    async def _remove(self, orphan: FoundContainer) -> None:
-        self._log.warning("orphan", engine=orphan.engine)
-        try:
-            await factory.remove(orphan)
-        except DeployError as error:
-            self._log.error("orphan_stays", engine=orphan.engine, error=loggable(error))
-
-    def _start_now(self, engine: str, up: Collection[str]) -> bool:
-        """Start an engine in the background; False: it has to wait for its turn to load."""
-        spec = self._deps.catalogue[engine]
-        if spec.driver in ("docker", "process") and engine not in up:
-            return False
-        self._deps.pool.backend(spec, self._model(spec.name)).want()
-        return True
-
-    async def _load(self, waiting: list[str]) -> None:
+    async def _load(self, waiting: list[EngineSpec]) -> None:
         """Load one after the other; a failed one is not retried here."""
         while waiting:
-            spec = self._deps.catalogue[waiting.pop(0)]
+            spec = waiting.pop(0)
             try:
                 async with self._deps.memory.lease.held(HOLDER, wait_s=LOAD_SECONDS):
-                    await self._deps.pool.backend(spec, self._model(spec.name)).up()
+                    await self._backend(spec).up()
             except (DeployError, OSError) as error:
                 # Its driver retries as long as it is wanted; the others do not wait for that.
                 why = loggable(error) if isinstance(error, DeployError) else error.strerror
                 self._log.error("engine_down", engine=spec.name, error=why)
 
-    def _model(self, engine: str) -> str:
-        """A model that the engine serves; any model if there is none."""
+    def _backend(self, spec: EngineSpec) -> Backend:
+        """The engine, with a model that it serves; any model if there is none."""
         models, pool = self._deps.config.models, self._deps.pool
-        return next((name for name in models if engine in pool.model_route(name).engines), next(iter(models)))
+        serves = (name for name in models if spec.name in pool.model_route(name).engines)
+        return pool.backend(spec, next(serves, next(iter(models))))
 
 
 # -------------------------------------------------------------------- the configuration
@@ -127,8 +131,8 @@ ACTOR = "configuration"
 
 def record_configuration(
     registry: Registry, config: Config, catalogue: SpecCatalogue, at: str, models: Iterable[str] | None = None
-) -> Mapping[str, tuple[str, ...]]:
-    """Record what is new in the configuration; the digests of the live engines of each model, or of these `models`.
+) -> Mapping[str, tuple[KnownEngine, ...]]:
+    """Record what is new in the configuration; the live engines of each model, or of these `models`.
 
     The configuration decides which engine is live until something was promoted; from then on the registry
     does, as long as the configuration still has that engine unchanged. If it has not, `[gates] require` decides: what
@@ -146,57 +150,35 @@ def record_configuration(
 
 def _live_engines(
     registry: Registry, config: Config, catalogue: SpecCatalogue, at: str, model: str
-) -> tuple[str, ...]:
-    """The live engine and its replicas, by digest; the alias is set where the configuration decides."""
-    alias, listed = registry.alias(model, "live"), tuple(map(catalogue.digest, config.models[model].live))
-    engine = alias.engine if alias else None
-    listed_is_gated = not repository.gated(registry, current_roots(catalogue)).isdisjoint(listed)
-    if engine is None or not _registry_decides(registry, config, catalogue, model, engine, listed_is_gated):
-        if config.gates.require and not listed_is_gated:
-            _check_gated(registry, config, catalogue, model)
+) -> tuple[KnownEngine, ...]:
+    """The live engine and its replicas; the alias is set where the configuration decides."""
+    alias, settings, roots = registry.alias(model, "live"), config.models[model], current_roots(catalogue)
+    engine, listed = alias.engine if alias else None, tuple(map(catalogue.digest, settings.live))
+    listed_is_gated = not repository.gated(registry, roots).isdisjoint(listed)
+    required = config.gates.require
+    keeps = repository.was_promoted_on_report(registry, model) if required is None else required
+    serves = str(engine) in catalogue or (keeps and not listed_is_gated)
+    was_promoted = any(op.phase == OperationPhase.SUCCEEDED for op in registry.all(OperationRow, model=model))
+    if engine is None or not (
+        registry.find(OperationRow, model=model, done=False) or (was_promoted and serves)
+    ):
+        artefacts = {root for name in settings.engines if (root := roots[catalogue.digest(name)])}
+        if required and not listed_is_gated and repository.has_reports(registry, model, artefacts):
+            raise Refused(
+                f"{model} has reports, and {', '.join(settings.live)} was promoted on none of them: start with [gates]"
+                f" require = false, then: manners promote {model} {settings.live[0]} --report FILE",
+                "live_not_gated",
+            )
         if engine not in listed:
-            change = RouteChange(model, live=listed[0], previous=None, generation=None)
+            change = RouteChange(model, listed[0], None, None)
             verb, detail = "live.configured" if engine else "live.founded", {"engine": listed[0]}
             registry.move(change, AuditEntry(at=at, actor=ACTOR, verb=verb, subject=model, detail=detail))
             engine = listed[0]
-    if engine in listed:
-        return listed
-    replicas = repository.replicas_of(registry, model, engine)
-    known = [one for replica in replicas if (one := registry.find(KnownEngine, digest=replica))]
-    for one in known:
-        catalogue.add(one)
-    return tuple(one.digest for one in known)
-
-
-def _registry_decides(
-    registry: Registry,
-    config: Config,
-    catalogue: SpecCatalogue,
-    model: str,
-    engine: str,
-    listed_is_gated: bool,
-) -> bool:
-    """Whether the engine of the alias serves: an operation is under way, or it was promoted, and is configured or kept."""
-    if registry.find(OperationRow, model=model, done=False) is not None:
-        return True
-    if not registry.all(OperationRow, model=model, phase=OperationPhase.SUCCEEDED):
-        return False
-    required = config.gates.require
-    if required is None:
-        required = repository.was_promoted_on_report(registry, model)
-    return engine in catalogue or (required and not listed_is_gated)
-
-
-def _check_gated(registry: Registry, config: Config, catalogue: SpecCatalogue, model: str) -> None:
-    """Raises Refused for a configured engine without a passing report, if there are reports about the model."""
-    roots, settings = current_roots(catalogue), config.models[model]
-    artefacts = {root for name in settings.engines if (root := roots[catalogue.digest(name)])}
-    if repository.has_reports(registry, model, artefacts):
-        raise Refused(
-            f"{model} has reports, and {', '.join(settings.live)} was promoted on none of them: start with [gates] "
-            f"require = false, then: manners promote {model} {settings.live[0]} --report FILE",
-            "live_not_gated",
-        )
+    digests = listed if engine in listed else repository.replicas_of(registry, model, engine)
+    engines = tuple(known for digest in digests if (known := registry.find(KnownEngine, digest=digest)))
+    for known in engines:
+        catalogue.add(known)
+    return engines
 
 
 def bound_to_reports(

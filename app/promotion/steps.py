@@ -96,7 +96,11 @@ Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[EffectEviden
 async def check(
     deps: Dependencies, plan: OperationPlan, effect: Effect, reads_weights: bool = True
 ) -> EffectEvidence:
-    """The candidate is eligible: by its report, or because it served before. So is each of its replicas."""
+    """The candidate is eligible: by its report, or because it served before. So is each of its replicas.
+
+    Without `reads_weights` it is asked again, later: whether something was revoked since, or an override has ended. Of an
+    engine that serves already, only what no override can waive counts then.
+    """
     if plan.kind is OperationKind.ROLLBACK:
         found = await deps.snapshot(plan.model)
         if fault := eligibility.refusal_of_rollback(found.engines[effect.engine], found.revocations):
@@ -110,14 +114,6 @@ async def check(
     evidence = eligibility.check(facts, overrides.WAIVABLE)
     evidence.pop("waived", None)
     return evidence
-
-
-async def recheck(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """The candidate is eligible still: nothing was revoked, and no override has ended, since CHECK.
-
-    Of an engine that serves already, only what no override can waive counts.
-    """
-    return await check(deps, plan, effect, reads_weights=False)
 
 
 async def _records(deps: Dependencies, plan: OperationPlan) -> RegistryRecords:
@@ -352,7 +348,7 @@ async def _watch_one(
 
 HANDLERS: Final[Mapping[Action, Handler]] = {
     Action.CHECK: check,
-    Action.RECHECK: recheck,
+    Action.RECHECK: partial(check, reads_weights=False),
     Action.LEASE: lease,
     Action.ADMIT: admit,
     Action.START: start,

@@ -12,10 +12,10 @@ import pytest
 
 from app.config.config import Config, load
 from app.promotion.repository import FILE
-from app.promotion.state_machine import FINAL, PATHS, OperationKind, OperationPhase
+from app.promotion.state_machine import OperationPhase
 from app.registry.registry import RegistryReader
 from app.registry.values import OperationRow
-from tests.app.promotion.stage import MODELS, signed, statement, tables
+from tests.app.promotion.stage import GOOD_WAY, MODELS, signed, statement, tables
 from tests.deploy.test_process import SERVER
 from tests.promotion.process import (
     Gateway,
@@ -31,7 +31,7 @@ from tests.scale import PATIENCE
 
 pytestmark = [pytest.mark.promotion, pytest.mark.engine, pytest.mark.timeout(600)]
 
-PHASES = [*(phase for phase in PATHS[OperationKind.PROMOTE] if phase not in FINAL), OperationPhase.SHIFTING]
+PHASES = [*GOOD_WAY[:-1], OperationPhase.SHIFTING]
 
 
 async def killed_in(

@@ -16,11 +16,10 @@ import pytest_asyncio
 from app.__main__ import main
 from app.cli import gateway_client
 from app.cli.gateway_client import GatewayClient, GatewayError
-from app.promotion.state_machine import PATHS, OperationKind
 from gates.report.statement import format_time
 from tests.app.cli.test_access import HEAD
 from tests.app.house import TOKEN
-from tests.app.promotion.stage import Stage, signed, stage, statement
+from tests.app.promotion.stage import GOOD_WAY, Stage, signed, stage, statement
 from tests.app.promotion.stage import quick as quick
 
 
@@ -161,7 +160,7 @@ async def test_a_promotion_is_followed_to_its_end_and_rolled_back(tmp_path: Path
         assert await command(running, tmp_path, "promote", "annie", "large", *report(running, tmp_path)) == 0
         shown = capsys.readouterr().out
         phases = re.findall(r"^ +\d+\.\d\d s  (\w+)$", shown, re.M)
-        assert phases == list(PATHS[OperationKind.PROMOTE][1:])
+        assert phases == list(GOOD_WAY[1:])
         assert shown.endswith("\nannie is served by large\n")
         assert await command(running, tmp_path, "rollback", "annie", "--json") == 0
         assert json.loads(capsys.readouterr().out)["result"] == {"live": "small"}

@@ -12,32 +12,25 @@ from itertools import count
 from pathlib import Path
 
 from app.promotion import repository
+from app.promotion.startup import reconcile
 from app.promotion.state_machine import (
-    CHECKS,
     Action,
-    Begin,
     Effect,
-    EffectDone,
-    EffectFailed,
-    EffectRefused,
     FailureReason,
-    IllegalOperationEvent,
     OperationEvent,
     OperationKind,
     OperationPlan,
     OperationState,
-    Restart,
     Strategy,
-    Transition,
-    reconcile,
     step,
 )
 from app.registry.registry import Registry
-from app.registry.values import Alias, AuditEntry, KnownEngine, OperationRow, RouteChange
+from app.registry.values import AuditEntry, KnownEngine, OperationRow, RouteChange
 
 SPARE = "spare"
 NOW = "2026-11-21T06:00:00Z"
 FAULT = FailureReason("simulated", "it was told to")
+CHECKS = {Action.CHECK, Action.RECHECK, Action.IDENTIFY}
 
 
 def members(first: str, count: int) -> tuple[str, ...]:
@@ -161,7 +154,7 @@ class Gateway:
     def begin(self, plan: OperationPlan) -> None:
         """Queue it and be ready to run it."""
         repository.begin(self.registry, plan, at=NOW, actor="test")
-        self.life = self._operate(OperationState(plan), Begin())
+        self.life = self._drive(OperationState(plan), OperationEvent.BEGIN)
 
     def boot(self) -> None:
         """Come up, as after a death."""
@@ -173,11 +166,9 @@ class Gateway:
 
     def _come_up(self) -> Iterator[str]:
         found = [*map(repository.state_of, self.registry.all(OperationRow, done=False))]
-        live = {a.model: a.engine for a in self.registry.all(Alias, name="live") if a.engine}
-        replicas = {SPARE, *self.set_of(self.live)[1:]} if not found else {SPARE}
-        orphans, starts = reconcile(live, found, replicas, self.world.running)
-        settled = [] if found else [*live.values()]
-        todo = ((Action.STOP, orphans), (Action.START, starts), (Action.ROUTE, settled))
+        live = {"annie": self.set_of(self.live)}
+        orphans, starts = reconcile(live, [one.plan for one in found], {SPARE}, self.world.running)
+        todo = ((Action.STOP, orphans), (Action.START, starts), (Action.ROUTE, [] if found else [self.live]))
         effects = [
             Effect(f"start/{action}/{one}", action, one) for action, engines in todo for one in engines
         ]
@@ -186,40 +177,31 @@ class Gateway:
             self.world.trouble.clear()
             self.world.apply(effect, "start")
         for machine in found:
-            yield from self._drive(step(machine, Restart()), Restart())
+            yield from self._drive(machine, OperationEvent.RESTART)
 
-    def _operate(self, machine: OperationState, event: OperationEvent) -> Iterator[str]:
-        yield from self._drive(step(machine, event), event)
-
-    def _drive(self, at: Transition, event: OperationEvent) -> Iterator[str]:
+    def _drive(self, before: OperationState, event: OperationEvent) -> Iterator[str]:
         while True:
+            after = step(before, event, FAULT)
             yield "before the commit"
-            repository.commit(self.registry, at, event, at=NOW, actor="test")
+            repository.commit(self.registry, before, event, after, FAULT, at=NOW, actor="test")
             yield "after the commit"
-            if at.effect is None:
+            before = after.state
+            if before.effect is None:
                 return
-            event = self._mail(at.state) or self._outcome(at)
-            yield f"after {at.effect.key}"
-            at = step(at.state, event)
+            event = self._mail(before) or self._outcome(before.effect, before.plan.operation)
+            yield f"after {before.effect.key}"
 
     def _mail(self, machine: OperationState) -> OperationEvent | None:
         """What came from outside, if it is legal now."""
-        for event in [*self.inbox]:
-            self.inbox.remove(event)
-            try:
-                step(machine, event)
-            except IllegalOperationEvent:
-                continue
-            return event
-        return None
+        came, self.inbox = self.inbox, []
+        return next(filter(machine.takes, came), None)
 
-    def _outcome(self, at: Transition) -> OperationEvent:
-        assert at.effect is not None
+    def _outcome(self, effect: Effect, operation: str) -> OperationEvent:
         try:
-            self.world.apply(at.effect, at.state.plan.operation)
+            self.world.apply(effect, operation)
         except Failure as failure:
-            return (EffectRefused if failure.refusal else EffectFailed)(at.effect.key, FAULT)
-        return EffectDone(at.effect.key)
+            return OperationEvent.REFUSED if failure.refusal else OperationEvent.FAILED
+        return OperationEvent.DONE
 
     def run(self, points: int | None = None) -> bool:
         """Live on for so many points, or to the end. Whether it came to the end."""

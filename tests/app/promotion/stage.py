@@ -15,7 +15,7 @@ import pytest
 from app.config.config import Config, parse
 from app.engines.identity import describe
 from app.promotion.facts import suite_in_force
-from app.promotion.state_machine import Action, Effect, EffectEvidence, OperationPlan
+from app.promotion.state_machine import TABLE, Action, Effect, EffectEvidence, OperationPhase, OperationPlan
 from app.promotion.steps import HANDLERS, Dependencies
 from gates.artefact.artefact import folder_of, load
 from gates.artefact.manifest import Artefact
@@ -34,6 +34,11 @@ ENGINES = {"small": "annie-nano-q4_k_m", "large": "annie-nano-f16"}
 """Both are annie-nano, so that each may be the other's baseline."""
 FP4 = "annie-nano-nvfp4"
 """A third of her, engine `fp4`. It descends from hers through a folder that no engine here serves."""
+
+
+_ASIDE = (OperationPhase.SHIFTING, OperationPhase.RESUMING, OperationPhase.ROLLING_BACK)
+GOOD_WAY = (*(phase for phase in TABLE if phase not in _ASIDE), OperationPhase.SUCCEEDED)
+"""The phases of a promotion that goes well, without a share of the traffic."""
 
 
 async def passed_over(site: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:

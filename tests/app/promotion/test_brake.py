@@ -21,7 +21,6 @@ from app.promotion.state_machine import (
     EffectEvidence,
     FailureReason,
     OperationPlan,
-    Transition,
 )
 from app.promotion.steps import HANDLERS, Dependencies, probe
 from app.telemetry.reply_window import ReplyOutcome
@@ -171,11 +170,11 @@ async def test_a_rollback_is_taken_whatever_step_the_disk_had_no_room_for(
         async with staged(tmp_path / "state", bake_seconds=0.5) as it:
             commit, is_full = repository.commit, threading.Event()
 
-            def fills(registry: Any, after: Transition, *rest: Any, **more: Any) -> None:
+            def fills(registry: Any, before: Any, event: Any, after: Any, *rest: Any, **more: Any) -> None:
                 if after.state.phase == phase and not is_full.is_set():
                     fill(it, True)
                     is_full.set()
-                commit(registry, after, *rest, **more)
+                commit(registry, before, event, after, *rest, **more)
 
             monkeypatch.setattr(repository, "commit", fills)
             operation = await promoted(it, until="queued")

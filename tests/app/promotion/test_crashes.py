@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from app.promotion.state_machine import Breached, Cancel, OperationKind, OperationPhase
+from app.promotion.state_machine import OperationEvent, OperationKind, OperationPhase
 from app.registry.values import OperationRow
-from tests.app.promotion.simulated import FAULT, SPARE, Gateway, World
+from tests.app.promotion.simulated import SPARE, Gateway, World
 from tests.scale import scaled
 
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -124,8 +124,8 @@ class Years(RuleBasedStateMachine):
     def effects_will_fail(self, trouble: list[str]) -> None:
         self.gateway.world.trouble = trouble
 
-    @rule(event=st.sampled_from([Breached(FAULT), Cancel("ann")]))
-    def somebody_interferes(self, event: Breached | Cancel) -> None:
+    @rule(event=st.sampled_from([OperationEvent.BREACHED, OperationEvent.CANCEL]))
+    def somebody_interferes(self, event: OperationEvent) -> None:
         self.gateway.inbox.append(event)
 
     @rule(points=st.integers(0, 20))

@@ -12,10 +12,10 @@ import yaml
 
 from app.config.config import parse
 from app.promotion import repository, service
-from app.promotion.state_machine import PATHS, Action, EffectError, FailureReason, OperationKind
+from app.promotion.state_machine import Action, EffectError, FailureReason
 from app.promotion.steps import HANDLERS
+from tests.app.promotion.stage import GOOD_WAY, settings, stage, tables
 from tests.app.promotion.stage import quick as quick
-from tests.app.promotion.stage import settings, stage, tables
 from tests.scale import PATIENCE
 
 pytestmark = pytest.mark.engine
@@ -33,7 +33,7 @@ async def test_a_promotion_from_its_wish_to_its_end(tmp_path: Path) -> None:
         status, begun = await it.wish("large", report, **{"idempotency-key": "k1"})
         assert status == 202 and begun["phase"] in ("queued", "preflight") and not begun["done"]
         events = await it.events(begun["id"])
-        assert events_of(events) == list(PATHS[OperationKind.PROMOTE])
+        assert events_of(events) == list(GOOD_WAY)
         middle = events[5][0]
         assert await it.events(begun["id"], after=middle) == events[6:]
         shown = await it.get(f"/admin/operations/{begun['id']}")

@@ -9,17 +9,12 @@ import pytest
 
 from app.promotion import repository
 from app.promotion.state_machine import (
-    PATHS,
-    Begin,
-    EffectDone,
-    EffectFailed,
-    FailureReason,
+    OperationEvent,
     OperationKind,
     OperationPhase,
     OperationPlan,
     OperationState,
     Strategy,
-    Transition,
     step,
 )
 from app.registry.errors import GenerationMoved
@@ -47,18 +42,6 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 def stored(registry: Registry) -> OperationState:
     return repository.state_of(registry.operation("op"))
-
-
-def run_until(registry: Registry, phase: OperationPhase) -> Transition:
-    """Commit each step of an operation to which nothing bad happens, up to a phase."""
-    event: Begin | EffectDone = Begin()
-    at = step(stored(registry), event)
-    while at.state.phase is not phase:
-        repository.commit(registry, at, event, at=NOW, actor="gateway")
-        assert at.effect is not None
-        event = EffectDone(at.effect.key)
-        at = step(at.state, event)
-    return at
 
 
 def live(registry: Registry) -> tuple[str | None, int]:
@@ -104,16 +87,16 @@ def test_the_engines_of_a_set_are_known_from_the_operation_that_put_them_in_serv
 
 def test_an_alias_that_somebody_else_moved_stops_the_switch(registry: Registry) -> None:
     """The state is where it was, so its effect can be fed the failure, and what was begun is undone."""
-    at = run_until(registry, OperationPhase.SWITCHING)
+    event, before = OperationEvent.BEGIN, stored(registry)
+    while (after := step(before, event)).state.phase is not OperationPhase.SWITCHING:
+        repository.commit(registry, before, event, after, at=NOW, actor="gateway")
+        event, before = OperationEvent.DONE, after.state
     entry = AuditEntry(at=NOW, actor="eve", verb="override", subject="annie")
     registry.move(RouteChange("annie", "third", None, 1), entry)
     with pytest.raises(GenerationMoved):
-        repository.commit(registry, at, Begin(), at=NOW, actor="gateway")
-    before = stored(registry)
-    path = PATHS[OperationKind.PROMOTE]
-    assert before.phase is path[path.index(OperationPhase.SWITCHING) - 1]
-    assert before.effect is not None
-    event = EffectFailed(before.effect.key, FailureReason("generation", "moved"))
-    repository.commit(registry, step(before, event), event, at=NOW, actor="gateway")
+        repository.commit(registry, before, event, after, at=NOW, actor="gateway")
+    assert stored(registry) == before and before.phase is OperationPhase.CANARY
+    failed = step(before, OperationEvent.FAILED)
+    repository.commit(registry, before, OperationEvent.FAILED, failed, at=NOW, actor="gateway")
     assert registry.operation("op").phase == "rolling_back"
     assert live(registry) == ("third", 2)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from app.config.config import Config, parse
-from app.promotion.state_machine import PATHS, Action, OperationKind, OperationPhase
+from app.promotion.state_machine import Action, OperationPhase
 from app.promotion.steps import HANDLERS, probe
 from tests.app.house import eventually
-from tests.app.promotion.stage import Stage, callers, stage, tables
+from tests.app.promotion.stage import GOOD_WAY, Stage, callers, stage, tables
 from tests.app.promotion.stage import quick as quick
 from tests.app.promotion.test_operations import events_of
 from tests.scale import scaled
@@ -64,7 +64,7 @@ async def test_a_good_candidate_gets_its_share_and_then_all_and_no_reply_is_lost
         over.set()
         sides = await asyncio.gather(*talks)
         assert events[-1][2]["phase"] == "succeeded", events[-1]
-        phases = list(PATHS[OperationKind.PROMOTE])
+        phases = list(GOOD_WAY)
         phases.insert(phases.index(OperationPhase.SWITCHING), OperationPhase.SHIFTING)
         assert events_of(events) == phases
         found = await evidence(it, begun["id"])

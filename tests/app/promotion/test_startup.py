@@ -13,8 +13,6 @@ from app.promotion import repository
 from app.promotion.spec_catalogue import SpecCatalogue, spec_of
 from app.promotion.startup import bound_to_reports, current_roots, record_configuration
 from app.promotion.state_machine import (
-    Begin,
-    EffectDone,
     OperationEvent,
     OperationKind,
     OperationPlan,
@@ -38,8 +36,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 def start(registry: Registry, config: Config) -> str:
     """The name of the engine that is live after a start."""
-    shelf = SpecCatalogue(config.engines)
-    return shelf.name(record_configuration(registry, config, shelf, AT)["annie"][0])
+    return all_live(registry, config)[0]
 
 
 def promoted(
@@ -60,10 +57,10 @@ def promoted(
     repository.begin(registry, plan, at=AT, actor="test")
     machine = repository.state_of(registry.operation(plan.operation))
     while not machine.is_done and machine.phase != until:
-        event: OperationEvent = EffectDone(machine.effect.key) if machine.effect else Begin()
+        event = OperationEvent.DONE if machine.effect else OperationEvent.BEGIN
         after = step(machine, event)
         evidence = {"waived": {"report_stale": "it is old"}} if waived else {}
-        repository.commit(registry, after, event, at=AT, actor="test", evidence=evidence)
+        repository.commit(registry, machine, event, after, None, evidence, at=AT, actor="test")
         machine = after.state
 
 
@@ -221,7 +218,7 @@ def test_require_refuses_an_engine_that_no_report_let_in_where_there_are_reports
 def all_live(registry: Registry, config: Config) -> tuple[str, ...]:
     """The names of all engines that are live after a start."""
     shelf = SpecCatalogue(config.engines)
-    return tuple(map(shelf.name, record_configuration(registry, config, shelf, AT)["annie"]))
+    return tuple(shelf.name(it.digest) for it in record_configuration(registry, config, shelf, AT)["annie"])
 
 
 def test_replicas_of_the_configuration_are_live_together_whichever_of_them_was_promoted(

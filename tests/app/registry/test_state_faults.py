@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.promotion import service, worker
-from app.promotion.worker import StepWriter
+from app.promotion.worker import write_after
 from app.registry import store
 from app.registry.errors import StorageFailed
 from tests.app import house as houses
@@ -184,10 +184,12 @@ async def test_the_worker_waits_for_the_disk_counts_each_try_and_tells_of_change
                 raise faults.pop(0)
             written.append(number)
 
-        writer = StepWriter(gateway.promotions.registry)
+        steps: list[asyncio.Task[None] | None] = [None]
         for number in range(3):
-            writer.add(partial(work, number))
-        assert await writer.written() and written == [0, 1, 2]
+            writing = write_after(steps[-1], gateway.promotions.registry, partial(work, number))
+            steps.append(asyncio.create_task(writing))
+        await asyncio.gather(*filter(None, steps))
+        assert written == [0, 1, 2]
         found = await house.metrics()
         assert found("manners_state_failures_total", code="state_locked") == 2
         assert found("manners_state_failures_total", code="state_full") == 2
