@@ -310,22 +310,20 @@ class PromotionService:
 
     async def _begin(self, plan: OperationPlan, request: PromotionRequest, actor: str) -> dict[str, Any]:
         """Begin a promotion once it is in the registry, and a rollback at once."""
-        at = now()
+        at, worker = now(), self._worker
 
         def begin(registry: Registry) -> None:
             repository.begin(registry, plan, at=at, actor=actor, key=request.key, request=request.digest)
 
         def begun(done: asyncio.Future[None]) -> None:
             # As soon as it is known, though a disk may take longer than an operator is kept waiting.
-            if done.cancelled() or done.exception():
-                self._worker.dismiss(running)
-            else:
-                self._worker.run(running, OperationEvent.BEGIN)
+            failed = done.cancelled() or done.exception()
+            worker.dismiss(running) if failed else worker.run(running, OperationEvent.BEGIN)
 
         try:
-            running = self._worker.reserve(OperationState(plan), at)
+            running = worker.reserve(OperationState(plan), at)
             if plan.kind is OperationKind.ROLLBACK:
-                self._worker.run(running, OperationEvent.BEGIN, begin)
+                worker.run(running, OperationEvent.BEGIN, begin)
             else:
                 await self.do(begin, then=begun)
         except OperationUnderWay as busy:

@@ -17,7 +17,7 @@ from app.config.config import Config
 from app.engines.heard import hearing
 from app.engines.identity import target_of
 from app.engines.pool import EnginePool
-from app.promotion import eligibility, inspection, overrides
+from app.promotion import canary, eligibility, inspection, overrides
 from app.promotion.bake import ALPHA, BakeLimits
 from app.promotion.facts import RegistryRecords, collect, gates_in_force, records, reported
 from app.promotion.memory_admission import MemoryAdmission
@@ -254,9 +254,6 @@ async def _numerics(deps: Dependencies, stated: Statement, engine: Engine) -> Ef
 
 async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It answers every request shape; killed if the host runs short of memory meanwhile."""
-    await asyncio.to_thread(_import_canary)
-    from app.promotion import canary
-
     spec, state = deps.catalogue[effect.engine], _ready_state(deps, effect)
     thinking, context = deps.config.models[plan.model].thinking != "off", state.abilities.context
     with deps.memory.guarding(deps.pool.backend(spec, plan.model).make()):
@@ -267,9 +264,6 @@ async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
 
 async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
     """It answers the canary's questions, judged by the replies that the policy judges."""
-    await asyncio.to_thread(_import_canary)
-    from app.promotion import canary
-
     spec = deps.catalogue[effect.engine]
     suite, policy = await asyncio.to_thread(gates_in_force, deps.config)
     questions = canary.canary_for(suite)
@@ -279,11 +273,6 @@ async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         heard = hearing(deps.config.models[plan.model], spec.dialect, state.abilities)
         target = replace(target, hearing=heard)
     return await canary.probe(target, questions)
-
-
-def _import_canary() -> None:
-    """Import the gates' client and detectors, for a thread. A start does not wait for them: most gateways never promote."""
-    from app.promotion import canary  # noqa: F401
 
 
 def _ready_state(deps: Dependencies, effect: Effect) -> EngineState:

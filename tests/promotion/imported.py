@@ -3,7 +3,6 @@
 import gc
 
 import app.__main__
-import app.promotion.canary
 import app.server  # noqa: F401
 import tests.promotion.forked  # noqa: F401
 

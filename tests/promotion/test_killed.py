@@ -56,7 +56,7 @@ async def killed_in(
 async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(tmp_path: Path) -> None:
     """In one phase after the other: the gateway that came up whole is the next that is killed."""
     wanted = tables(tmp_path / "state")
-    wanted["gates"]["suite"] = short_suite(tmp_path)  # a whole canary is asked in test_load.py
+    wanted["gates"]["suite"] = short_suite(tmp_path)
     wanted["promotion"] |= {"bake_seconds": 1.0, "shift_weights": [20, 50], "shift_seconds": 0.5}
     path = written(tmp_path, wanted)
     config = load(path)

@@ -60,21 +60,6 @@ async def test_promotions_to_fp4_and_back_lose_no_reply(tmp_path: Path) -> None:
     )
 
 
-async def test_a_candidate_is_identified_warmed_and_questioned_before_callers_are_its_own(
-    tmp_path: Path,
-) -> None:
-    async with stage(tmp_path) as it, callers(it.house, 2) as crowd:
-        _, begun = await it.wish("large", await it.report("large", "small"))
-        events = [data for _, kind, data in await it.events(begun["id"]) if kind == "step"]
-        evidence = {data["effect"].split("/")[2]: data["evidence"] for data in events if data["effect"]}
-        assert events[-1]["phase"] == "succeeded", events[-1]
-    assert evidence["identify"]["model"].endswith("annie-nano-f16.gguf")
-    assert evidence["warm"]["requests"] >= 3
-    assert all(good == n for good, n in evidence["probe"]["good"].values())
-    assert evidence["watch"]["seconds"] >= 0.1  # until its last probe is answered
-    assert [wrong for caller in crowd for wrong in caller.wrong] == []
-
-
 async def test_the_stranger_is_turned_away_by_the_canary_whatever_the_door_is_told(tmp_path: Path) -> None:
     async with stage(tmp_path) as it, callers(it.house, 2) as crowd:
         waiver = {"waives": ["baseline_lineage"], "reason": "she is another model, and says so"}

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from app.config.config import parse
 from app.promotion import repository, service
 from app.promotion.state_machine import Action, EffectError, FailureReason
 from app.promotion.steps import HANDLERS
-from tests.app.promotion.stage import GOOD_WAY, settings, stage, tables
+from tests.app.promotion.stage import GOOD_WAY, settings, stage
 from tests.app.promotion.stage import quick as quick
 from tests.scale import PATIENCE
 
@@ -130,35 +129,9 @@ async def test_an_engine_that_a_reload_has_added_can_be_promoted(tmp_path: Path)
         assert "engines.late" in refused["error"]["message"]
 
 
-@pytest.mark.slow  # engines are started and promoted: 5 s
-@pytest.mark.usefixtures("quick")
-async def test_no_model_waits_for_another_or_takes_its_engine(tmp_path: Path) -> None:
-    found = tables(tmp_path)
-    found["models"]["bob"] = found["models"]["annie"]
-    found["promotion"]["bake_seconds"] = 60.0
-    async with stage(tmp_path, parse(found, tmp_path)) as it:
-        report = await it.report("large", "small")
-        _, first = await it.wish("large", report)
-        _, second = await it.post("/admin/promote", {"model": "bob", "engine": "large", "report": report})
-        for begun in (first, second):
-            await it.events(begun["id"], until="baking")
-        for model, begun, runs in (("annie", first, {"large", "small"}), ("bob", second, {"small"})):
-            _, back = await it.post("/admin/rollback", {"model": model})
-            assert back["id"] == begun["id"] and (await it.ended(back["id"]))["phase"] == "rolled_back"
-            assert it.house.gateway.pool.running() == runs
-    found["promotion"]["bake_seconds"] = 0.1
-    async with stage(tmp_path, parse(found, tmp_path)) as it:
-        assert (await it.promote("large"))["phase"] == "succeeded"
-        assert it.house.gateway.pool.running() == {"large", "small"}
-        for model, engine in (("annie", "large"), ("bob", "small")):
-            answer = await it.house.ask(it.house.body() | {"model": model})
-            assert answer.headers["x-manners-engine"] == engine
-
-
 @pytest.mark.slow  # engines are started and promoted: 2 s each
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("odd", [float("nan"), "\ud800", object()], ids=["NaN", "half a pair", "no JSON"])
-@pytest.mark.parametrize("told", ["found", "failed"])
+@pytest.mark.parametrize(("odd", "told"), [(float("nan"), "found"), ("\ud800", "failed")])
 async def test_what_cannot_be_written_down_ends_the_operation_and_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: Any, told: str
 ) -> None:

@@ -83,7 +83,12 @@ async def test_a_model_that_the_gateway_makes_usable_is_promoted_and_one_that_le
             _, body = await it.post("/admin/reports", (tmp_path / "thinks" / "report.json").read_bytes())
             status, begun = await it.wish("thinks", body["digest"])
             assert status == 202, begun
-            assert (await it.ended(begun["id"]))["phase"] == "succeeded"
+            events = [data for _, kind, data in await it.events(begun["id"]) if kind == "step"]
+            assert events[-1]["phase"] == "succeeded", events[-1]
+            found = {data["effect"].split("/")[2]: data["evidence"] for data in events if data["effect"]}
+            assert found["identify"]["model"].endswith("annie-nano-q4_k_m.gguf")
+            assert found["warm"]["requests"] >= 3
+            assert all(good == n for good, n in found["probe"]["good"].values())
 
         code, stated = await asyncio.to_thread(gated, tmp_path, config, "aloud")
         assert code == 1 and bad(stated, "candidate") == 2
