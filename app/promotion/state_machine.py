@@ -433,5 +433,5 @@ def _enter(state: OperationState, phase: OperationPhase, change: RouteChange | N
         previous = plan.incumbent if plan.kind is OperationKind.PROMOTE else None
         change = RouteChange(plan.model, plan.candidate, previous, plan.generation)
     if after.effect is None and phase in TABLE:  # the phase has nothing to do in this plan
-        return _enter(after, after.outcome or TABLE[phase].leads[_E.DONE], change)
+        return _enter(after, TABLE[phase].leads[_E.DONE], change)
     return Transition(after, change)

@@ -80,6 +80,12 @@ class RunningOperation:
         """Whether there are steps that the disk has not taken yet."""
         return self.writing is not None and not self.writing.done()
 
+    def check_written(self) -> None:
+        """Raises RegistryError: a step that runs ahead could not be written, for another reason than the disk."""
+        if self.writing is not None and self.writing.done():
+            written, self.writing = self.writing, None
+            written.result()
+
     def send(self, event: OperationEvent, fault: FailureReason) -> None:
         """Interrupt the present effect with a signal; the first one counts."""
         if not self.signal.done():
@@ -184,25 +190,24 @@ class PromotionWorker:
             repository.commit(registry, before, event, after, fault, evidence, at=at, actor=ACTOR)
 
         signal: Happening | None = None
-        if after.state.runs_ahead:
-            was_behind = running.is_behind
-            self._write_later(running, write)
-            if running.writing is not None and not was_behind:
-                await asyncio.wait({running.writing}, timeout=AHEAD_SECONDS)
-        else:
-            try:
+        try:
+            if not after.state.runs_ahead:
                 signal = await self._write_first(running, write)
-            except GenerationMoved as error:
-                signal = OperationEvent.FAILED, FailureReason("generation_moved", str(error))
+            else:
+                seconds = 0.0 if running.is_behind else AHEAD_SECONDS
+                await asyncio.wait({self._write_later(running, write)}, timeout=seconds)
+                running.check_written()
+        except GenerationMoved as error:
+            signal = OperationEvent.FAILED, FailureReason("generation_moved", str(error))
         if signal is not None:
             return await self._advance(running, *signal)
         running.state = after.state
         self._stepped(running, before.phase)
 
-    def _write_later(self, running: RunningOperation, write: Write) -> None:
-        running.writing = asyncio.create_task(
-            write_after(running.writing, self._deps.registry, write), name="step"
-        )
+    def _write_later(self, running: RunningOperation, write: Write) -> asyncio.Task[None]:
+        writing = write_after(running.writing, self._deps.registry, write)
+        running.writing = asyncio.create_task(writing, name="step")
+        return running.writing
 
     async def _write_first(self, running: RunningOperation, write: Write) -> Happening | None:
         """Write a step after all before it. Returns the signal that came before the disk took it; then it is not written."""
@@ -212,11 +217,9 @@ class PromotionWorker:
             if running.writing is not None:
                 either: set[asyncio.Future[Any]] = {running.writing, running.signal}
                 await asyncio.wait(either, timeout=DISK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if not running.is_behind:
-                if running.writing is not None:
-                    running.writing.result()
-                if await self._deps.registry.write(write):
-                    return None
+            running.check_written()
+            if running.writing is None and await self._deps.registry.write(write):
+                return None
             if signal := running.received():
                 return signal
             if time.monotonic() > until:

@@ -29,9 +29,22 @@ ENTRY = AuditEntry(at=AT, actor="test", verb="test", subject="annie")
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
+def config(tmp_path: Path) -> Config:
+    return settings(tmp_path)
+
+
+@pytest.fixture
+def registry(tmp_path: Path, config: Config) -> Iterator[Registry]:
+    """As the first start of that configuration leaves it."""
     with Registry(tmp_path / "registry.db") as it:
+        assert start(it, config) == "small"
         yield it
+
+
+def all_live(registry: Registry, config: Config) -> tuple[str, ...]:
+    """The names of all engines that are live after a start."""
+    shelf = SpecCatalogue(config.engines)
+    return tuple(shelf.name(it.digest) for it in record_configuration(registry, config, shelf, AT)["annie"])
 
 
 def start(registry: Registry, config: Config) -> str:
@@ -64,27 +77,18 @@ def promoted(
         machine = after.state
 
 
-def live(config: Config, engine: str) -> Config:
-    """The configuration with another engine as `live`."""
-    model = config.models["annie"].model_copy(update={"live": (engine,)})
-    return config.model_copy(update={"models": {"annie": model}})
-
-
-def edited(config: Config, engine: str) -> Config:
-    """The configuration with another flag for an engine."""
-    spec = replace(config.engines[engine], args=("--ctx-size", "1024"))
-    return config.model_copy(update={"engines": {**config.engines, engine: spec}})
+def changed(config: Config, *, live: str = "small", edited: str = "", without: str = "") -> Config:
+    """The configuration with another engine as `live`, another flag for an engine, or without an engine."""
+    engines = {name: spec for name, spec in config.engines.items() if name != without}
+    if edited:
+        engines[edited] = replace(engines[edited], args=("--ctx-size", "1024"))
+    model = config.models["annie"].model_copy(update={"live": (live,)})
+    return config.model_copy(update={"engines": engines, "models": {"annie": model}})
 
 
 def required(config: Config, require: bool | None) -> Config:
     """The configuration with this `[gates] require`."""
     return config.model_copy(update={"gates": config.gates.model_copy(update={"require": require})})
-
-
-def without(config: Config, engine: str) -> Config:
-    """The configuration without an engine."""
-    engines = {name: spec for name, spec in config.engines.items() if name != engine}
-    return config.model_copy(update={"engines": engines})
 
 
 def report_about(registry: Registry, config: Config, engine: str) -> str:
@@ -105,9 +109,7 @@ def gated(registry: Registry, config: Config) -> set[str]:
     return {shelf.name(digest) for digest in repository.gated(registry, current_roots(shelf))}
 
 
-def test_a_first_start_writes_down_what_the_configuration_says(registry: Registry, tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    assert start(registry, config) == "small"
+def test_a_first_start_writes_down_what_the_configuration_says(registry: Registry, config: Config) -> None:
     known = registry.find(KnownEngine, digest=spec_digest(config.engines["large"]))
     assert known is not None and known.artefact is not None
     assert registry.find(KnownArtefact, root=known.artefact) is not None
@@ -116,31 +118,20 @@ def test_a_first_start_writes_down_what_the_configuration_says(registry: Registr
     assert (start(registry, config), registry.head()) == ("small", head)
 
 
-def test_the_configuration_is_followed_as_long_as_nothing_was_promoted(
-    registry: Registry, tmp_path: Path
-) -> None:
-    config = settings(tmp_path)
-    start(registry, config)
-    assert start(registry, live(config, "large")) == "large"
-    assert start(registry, edited(config, "small")) == "small"
-
-
-def test_what_was_promoted_stays_live(registry: Registry, tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    start(registry, config)
+def test_what_was_promoted_stays_live(registry: Registry, config: Config) -> None:
+    """Until then the configuration is followed."""
+    assert start(registry, changed(config, live="large")) == "large"
+    assert start(registry, changed(config, edited="small")) == "small"
     promoted(registry, config, "large")
     assert start(registry, config) == "large"
-    assert start(registry, edited(config, "small")) == "large"
+    assert start(registry, changed(config, edited="small")) == "large"
 
 
 def test_an_engine_that_was_edited_since_its_promotion_has_to_be_promoted_again(
-    registry: Registry, tmp_path: Path
+    registry: Registry, config: Config
 ) -> None:
-    config = settings(tmp_path)
-    config = required(config, False)
-    start(registry, config)
     promoted(registry, config, "large")
-    assert start(registry, edited(config, "large")) == "small"
+    assert start(registry, required(changed(config, edited="large"), False)) == "small"
     assert registry.events()[-1].verb == "live.configured"
     previous = registry.alias("annie", "previous")
     assert previous is not None and previous.engine is None
@@ -148,47 +139,42 @@ def test_an_engine_that_was_edited_since_its_promotion_has_to_be_promoted_again(
 
 @pytest.mark.parametrize("require", [None, True])
 def test_what_was_promoted_on_a_report_serves_on_though_the_file_has_it_no_more(
-    require: bool | None, registry: Registry, tmp_path: Path
+    require: bool | None, registry: Registry, config: Config
 ) -> None:
     """As it was promoted, under a name of its own where another has taken it; the registry keeps its spec."""
-    config = required(settings(tmp_path), require)
-    start(registry, config)
+    config = required(config, require)
     promoted(registry, config, "large")
     head = registry.head()
-    assert re.fullmatch("large-[0-9a-f]{8}", start(registry, edited(config, "large")))
-    assert start(registry, live(without(config, "large"), "stranger")) == "large"
+    assert re.fullmatch("large-[0-9a-f]{8}", start(registry, changed(config, edited="large")))
+    assert start(registry, changed(config, without="large", live="stranger")) == "large"
     assert registry.head().seq == head.seq + 1  # the edited engine is known now; nothing was moved
     promoted(registry, config, "spare")
-    assert start(registry, live(edited(config, "spare"), "large")) == "large"  # that one has a report, too
+    assert (
+        start(registry, changed(config, edited="spare", live="large")) == "large"
+    )  # that one has a report, too
 
 
 @pytest.mark.parametrize(("report", "waived"), [("override:4", False), ("r", True)])
 def test_a_promotion_by_an_override_counts_as_ungated_and_binds_no_start(
-    report: str, waived: bool, registry: Registry, tmp_path: Path
+    report: str, waived: bool, registry: Registry, config: Config
 ) -> None:
     """Whether it stood in for a report, or waived something that a report lacked."""
-    config = settings(tmp_path)
-    start(registry, config)
     promoted(registry, config, "large", report, waived)
     assert gated(registry, config) == set()
     assert start(registry, config) == "large"
-    assert start(registry, edited(config, "large")) == "small"
+    assert start(registry, changed(config, edited="large")) == "small"
 
 
 @pytest.mark.parametrize(("phase", "counts"), [("canary", False), ("baking", True), ("succeeded", True)])
 def test_an_engine_is_gated_from_the_switch_on(
-    phase: str, counts: bool, registry: Registry, tmp_path: Path
+    phase: str, counts: bool, registry: Registry, config: Config
 ) -> None:
     """A gateway that restarts inside a bake goes on with it, and knows what it serves."""
-    config = settings(tmp_path)
-    start(registry, config)
     promoted(registry, config, "large", until=phase)
     assert (gated(registry, config) == {"large"}) is counts
 
 
-def test_an_engine_is_gated_with_the_weights_of_its_report_only(registry: Registry, tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    start(registry, config)
+def test_an_engine_is_gated_with_the_weights_of_its_report_only(registry: Registry, config: Config) -> None:
     promoted(registry, config, "large", report_about(registry, config, "large"))
     assert gated(registry, config) == {"large"}
     shelf = SpecCatalogue(config.engines)
@@ -197,28 +183,17 @@ def test_an_engine_is_gated_with_the_weights_of_its_report_only(registry: Regist
 
 
 def test_require_refuses_an_engine_that_no_report_let_in_where_there_are_reports(
-    registry: Registry, tmp_path: Path
+    registry: Registry, config: Config
 ) -> None:
     """By the default it serves, and a metric says so: nothing better was promoted yet."""
-    config = settings(tmp_path)
     assert start(registry, required(config, True)) == "small"
     report_about(registry, config, "small")
     assert start(registry, config) == "small"
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refused, match=r"\[gates\] require = false") as caught:
         start(registry, required(config, True))
     assert caught.value.code == "live_not_gated"
-    assert "[gates] require = false" in caught.value.message
     promoted(registry, config, "large", "r")
     assert start(registry, required(config, True)) == "large"
-
-
-# -------------------------------------------------------------------------------------- shelf
-
-
-def all_live(registry: Registry, config: Config) -> tuple[str, ...]:
-    """The names of all engines that are live after a start."""
-    shelf = SpecCatalogue(config.engines)
-    return tuple(shelf.name(it.digest) for it in record_configuration(registry, config, shelf, AT)["annie"])
 
 
 def test_replicas_of_the_configuration_are_live_together_whichever_of_them_was_promoted(
@@ -226,20 +201,16 @@ def test_replicas_of_the_configuration_are_live_together_whichever_of_them_was_p
 ) -> None:
     config = settings(tmp_path, live=["small", "spare"])
     assert all_live(registry, config) == ("small", "spare")
-    promoted(registry, config, "large")
-    assert all_live(registry, config) == ("large",), (
-        "what was promoted serves, without engines that are no replicas of it"
-    )
+    promoted(registry, config, "large")  # no replica of the others
+    assert all_live(registry, config) == ("large",)
     promoted(registry, config, "spare")
     assert all_live(registry, config) == ("small", "spare")
 
 
 def test_a_report_is_about_all_replicas_with_its_weights() -> None:
     roots = {"a": "w", "b": "w", "c": "other", "d": None}
-    sets = [("a", "b", "c", "d")]
-    assert bound_to_reports({"a"}, sets, roots) == {"a", "b"}
-    assert bound_to_reports({"c", "x"}, sets, roots) == {"c"}
-    assert bound_to_reports({"d"}, sets, roots) == frozenset()
+    found = [bound_to_reports(gated, [("a", "b", "c", "d")], roots) for gated in ("a", "cx", "d")]
+    assert found == [{"a", "b"}, {"c"}, frozenset()]
 
 
 def test_a_spec_is_read_back_from_its_text() -> None:
