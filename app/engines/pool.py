@@ -162,15 +162,13 @@ class EnginePool:
         found = self._of(sorted(self._context.replicas))
         return [backend.spec.name for backend in found if backend.is_up and backend.stays_out == UNIDENTIFIED]
 
-    def identified(self, name: str) -> None:
-        """Admit a replica that is identical to what was promoted."""
-        for backend in self._of((name,)):
-            backend.identify(None)
+    def identify(self, name: str, refusal: str = "", detail: str = "") -> None:
+        """Admit a replica that is identical to what was promoted, or exclude one that differs until it is restarted.
 
-    def refuse(self, name: str, why: str, detail: str) -> None:
-        """Exclude a replica that differs, until it is restarted. `detail` is for operators: it may quote the engine."""
+        `detail` is for operators: it may quote the engine.
+        """
         for backend in self._of((name,)):
-            backend.identify(f"{why}: {detail}", why)
+            backend.identify(f"{refusal}: {detail}" if refusal else None, refusal)
 
     def refused(self) -> dict[str, str]:
         """Why each replica that was refused gets no requests, without its words."""

@@ -257,13 +257,13 @@ class ReplicaWatch:
                 detail = f"its {what} is {facts[what]!s:.100}, and that of {sibling} {others[what]!s:.100}"
                 return self._refuse(name, "mismatch_replica", f"its {what} is not that of {sibling}", detail)
         self._facts[name] = facts
-        self._pool.identified(name)
+        self._pool.identify(name)
         self._log.info("replica_identified", engine=name)
 
     def _refuse(self, name: str, code: str, why: str, detail: str) -> None:
         """`why` may be shown to anybody; `detail` may quote the engine, and is for operators."""
         shown = f"{code}: {why}"
-        self._pool.refuse(name, shown, detail)
+        self._pool.identify(name, shown, detail)
         self._log.error("replica_refused", engine=name, code=code, reason=shown)
 
 

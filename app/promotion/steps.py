@@ -193,7 +193,7 @@ async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     names = [deps.catalogue.name(engine) for engine in engines]
     await _trust(deps, plan, [engine for engine in engines if engine in plan.new])
     for name in names:  # identified when it joined; after a restart it will be (`ReplicaWatch`)
-        deps.pool.identified(name)
+        deps.pool.identify(name)
     deps.pool.route(plan.model, *names)
     deps.reply_window.switched(plan.model, *names)
     return {**evidence, "before": before}

@@ -297,3 +297,13 @@ async def test_headers_that_could_split_the_request_are_not_sent(engine: Scripte
     seen = await engine.request()
     assert "x-evil" not in seen.headers and "traceparent" not in seen.headers
     assert seen.headers["x-request-id"] == "one"
+
+
+async def test_an_idle_connection_is_dropped_before_its_engine_does(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.upstream.client.KEEP_ALIVE_SECONDS", 0.05)
+    engine.always(*status(200, {}))
+    upstream = Upstream(PATIENCE, IOBatch())
+    await ask(upstream, engine.url)
+    await eventually(lambda: not upstream._idle)
