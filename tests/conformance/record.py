@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx2
 
+from app.api.chat_request import check_chat
 from app.api.engine_request import AskedEngine, upstream_body
 from tests.conformance.engines import Engine, Kind
-from tests.conformance.golden import FOLDER, Golden, Shot, abilities_of, expectation, read, shots_for
+from tests.conformance.golden import FOLDER, Golden, Shot, abilities_of, expectation, shots_for
 from tests.conformance.versions import version as version_of
 from tests.deploy.test_process import group_of
 
@@ -24,7 +25,8 @@ MODEL = "annie-nano"
 
 def engine_request(kind: Kind, shot: Shot) -> dict[str, Any]:
     """What the gateway sends for this request."""
-    request, body = read(shot.asked), dict(shot.asked)
+    body = {"model": MODEL, **shot.asked}
+    request = check_chat(body)
     abilities, thinking = abilities_of(kind.name), request.thinking_or(0)
     engine = AskedEngine(kind.dialect, MODEL, abilities, thinking, shot.metered)
     return dict(json.loads(upstream_body(request, body, engine)))
