@@ -2,17 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from app.config.config import Timeouts
-from app.errors.tree import EngineTimeout
-from app.proxy.deadlines import ClientGone
+from app.errors.tree import EngineTimeout, MannersError
+from app.proxy.deadlines import ClientGone, Deadlines
 from tests.app.house import GatewayFixture, config, eventually, house, run, said
-from tests.app.proxy.caller import Cycle, deadlines
+from tests.app.proxy.caller import Caller, Cycle, deadlines
 from tests.scale import PATIENCE
 from tests.script import (
     DONE,
@@ -247,3 +247,38 @@ async def test_no_engine_is_blamed_for_time_that_our_own_loop_did_not_get(
     go.set()
     await clock.passes(home, IDLE + 10)
     assert (await asking).text == "Hello"
+
+
+def the_timer(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(line, "_due", broken)
+    asyncio.get_running_loop().call_soon(line._look)
+
+
+def the_end_of_a_pause(line: Deadlines, patch: pytest.MonkeyPatch) -> None:
+    caller = Caller(line)
+    caller.flow.pause_writing()
+    caller.writer.write(b"x")
+    patch.setattr(line, "free", broken)
+    caller.flow.resume_writing()
+
+
+def broken(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("start", [the_timer, the_end_of_a_pause])
+async def test_what_fails_beside_the_task_ends_it_with_our_error(
+    start: Callable[[Deadlines, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and it is not left hanging."""
+
+    async def exchange() -> None:
+        async with asyncio.timeout(PATIENCE), deadlines() as line:
+            line.begin()
+            start(line, monkeypatch)
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(MannersError) as caught:
+        await exchange()
+    assert caught.value.code == "internal_error"
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
