@@ -19,7 +19,7 @@ from app.registry.errors import (
     UnknownRow,
 )
 from app.registry.registry import TABLES, Registry, RegistryReader
-from app.registry.store import MIGRATIONS, script
+from app.registry.store import script
 from app.registry.values import (
     Alias,
     AuditEntry,
@@ -212,28 +212,6 @@ def test_a_commit_is_on_the_disk_and_only_its_owner_reads_it(registry: Registry,
     assert [oct(p.stat().st_mode & 0o777) for p in path.parent.iterdir()] == ["0o600"] * 2
 
 
-def of_an_earlier_version(path: Path) -> sqlite3.Connection:
-    """A registry with a write-ahead log that holds a revocation, as an earlier version keeps it open."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    for number in range(len(MIGRATIONS)):
-        connection.executescript(script(number))
-    connection.execute("INSERT INTO revocation VALUES ('key', 'k', 'lost', 't')")
-    return connection
-
-
-def test_the_log_of_an_earlier_version_that_was_killed_is_read_to_its_end(path: Path) -> None:
-    killed = path.with_name("killed.sqlite")
-    earlier = of_an_earlier_version(path)
-    for end in ("", "-wal", "-shm"):
-        shutil.copy(f"{path}{end}", f"{killed}{end}")
-    earlier.close()
-    with Registry(killed) as registry:
-        assert registry.find(Revocation, thing="key", id="k") is not None
-    left = {file.name for file in path.parent.glob("killed*")}
-    assert left == {killed.name, f"{killed.name}-journal"}
-
-
 def foreign(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE theirs (x)")
@@ -268,19 +246,24 @@ def test_a_file_that_is_not_ours_is_left_alone(
     assert before == (path.read_bytes() if path.is_file() else None)
 
 
-def test_a_registry_of_the_first_version_is_migrated_and_keeps_what_it_held(path: Path) -> None:
-    """Keys and operators came with the second."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.executescript(script(0))
-    connection.execute("INSERT INTO revocation VALUES ('key', 'k', 'lost', 't')")
-    connection.close()
+def test_a_registry_of_the_first_version_that_was_killed_is_migrated_and_keeps_what_it_held(
+    path: Path, tmp_path: Path
+) -> None:
+    """Keys and operators came with the second version; the first kept a write-ahead log, which is read to its end."""
+    earlier = sqlite3.connect(tmp_path / "earlier", isolation_level=None)
+    earlier.execute("PRAGMA journal_mode = WAL")
+    earlier.executescript(script(0))
+    earlier.execute("INSERT INTO revocation VALUES ('key', 'k', 'lost', 't')")
+    for end in ("", "-wal", "-shm"):
+        shutil.copy(tmp_path / f"earlier{end}", f"{path}{end}")
+    earlier.close()
     key = KnownKey(name="kitchen", digest="00", limits=KeyLimits(rpm=5), created="t1")
     entry = AuditEntry(at="t2", actor="admin", verb="api_key.added", subject="kitchen")
     with Registry(path) as registry:
         assert registry.find(Revocation, thing="key", id="k") is not None
         registry.add_named(key, entry)
         registry.write_usage({"kitchen": USAGE, "nobody": USAGE})
+    assert not path.with_name(f"{path.name}-wal").exists()
     with RegistryReader.at(path) as reader:
         assert (reader.all(KnownKey), reader.usages()) == ((key,), {"kitchen": USAGE})
     with closing(sqlite3.connect(path.with_name(f"{path.name}.v1"))) as copy:
