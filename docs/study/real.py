@@ -1,5 +1,5 @@
-"""python docs/study/real.py BASE OUT WORKER: takes jobs of the study until none is left, and appends a row for each model to
-OUT/rows-WORKER.jsonl. real.sh starts the workers.
+"""python docs/study/real.py BASE OUT WORKER [JOB]...: takes jobs of the study, or those named, until none is left, and appends a
+row for each model to OUT/rows-WORKER.jsonl. real.sh starts the workers.
 
 A row has the outcome of each reply by kind; `same`: the characters that a reply shares with BF16's from its start, -1 for all (of
 BF16 the length); `kl`: nats and tokens by kind; `by_margin`: tokens, and those whose likeliest token changed, by BF16's lead
@@ -13,9 +13,11 @@ import os
 import shutil
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
+import rivals
 import torch
 from torch.nn import functional as F
 
@@ -28,15 +30,15 @@ TRAIN = Path(os.environ.get("TRAIN", VOICE / "conversations.jsonl.xz"))
 ASKED = {"held": VOICE / "held_out.jsonl.xz", "asked": Path("docs/study/questions.jsonl.xz")}
 KINDS = {"exact": "exact", "speech": "speech", "bfcl": "bfcl", "irrelevance": "irrelevance", "mtbench": "mtbench",
          "instruction": "instruction", "fact": "said"}  # fmt: skip
-STRENGTHS, SEEDS = ("5e-5", "1e-5", "2e-4", "3e-5", "1e-4"), (1, 2, 3)
+STRENGTHS = os.environ.get("STRENGTHS", "5e-5 1e-5 2e-4 3e-5 1e-4").split()
+SEEDS = tuple(map(int, os.environ.get("SEEDS", "1 2 3").split()))
 JOBS = [("strength", rate, seed) for rate in STRENGTHS for seed in SEEDS]
-JOBS += [
-    (job, "5e-5", seed) for job in ("qad", "awq_gptq", "gptq", "qat", "awq_lite", "delta") for seed in SEEDS
-]
+CURES = ("qad", "awq_gptq", "gptq", "qat", "awq_lite", "delta", "mse", "autoround")
+JOBS += [(job, "5e-5", seed) for job in (*CURES, *rivals.RIVALS) for seed in SEEDS]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BORDERS = torch.tensor([0.5, 1, 2, 4, 8])
 base, out, worker = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-measure.PROMPTS = 131_072
+measure.PROMPTS = 65_536
 for name in ("LONGEST", "MOST"):  # a rehearsal's: tokens of a reply, conversations of a set
     if name in os.environ:
         setattr(measure, name, int(os.environ[name]))
@@ -104,7 +106,7 @@ class Evaluation:
         for name, file in ASKED.items():
             rows = list(chosen_rows(file, most, compare.SEED))
             if replies:
-                row |= self.replies(model, renderer, rows, texts)
+                row |= self.replies(name, model, renderer, rows, texts)
             pairs = [(one.kind, sample) for one in rows for sample in renderer.samples(one) if name == "held" or one.kind in ("fact", "bfcl")]  # fmt: skip
             samples = [sample for _, sample in pairs]
             states, of = measure.states(model, samples, renderer.pad), kinds_of(renderer, pairs)
@@ -129,7 +131,7 @@ class Evaluation:
         torch.cuda.empty_cache()
         return row | {"measured": round(time.monotonic() - began, 1)}, texts
 
-    def replies(self, model, renderer, rows, texts) -> dict[str, str]:
+    def replies(self, name, model, renderer, rows, texts) -> dict[str, str]:
         questions, said = measure.turns(renderer, rows), {}
 
         def heard(place, one):
@@ -142,7 +144,7 @@ class Evaluation:
         right = measure.right_replies(model, [heard(*pair) for pair in enumerate(questions)], renderer)
         outcomes = {}
         for place, one in enumerate(questions):
-            kind = KINDS[one.kind]
+            kind = KINDS[rows[one.row].kind if name == "asked" else one.kind]
             outcomes[kind] = outcomes.get(kind, "") + str(int(right[place]))
             texts.setdefault(kind, []).append(said[place])
         return outcomes
@@ -171,31 +173,44 @@ class Evaluation:
             row["perplexity"] = round(float(loss.mean().exp()), 4)
 
 
+def wait(path: Path) -> None:
+    """For what another worker makes."""
+    while not path.exists():
+        time.sleep(1)
+
+
 def run(job: str, rate: str, seed: int) -> None:
     at = out / f"{rate}-{seed}"
+    if DEVICE == "cuda":
+        torch.cuda.reset_peak_memory_stats()
 
-    def write(way: str, row: dict, seconds: float) -> None:
-        line = {"seed": seed, "lr": rate, "way": way, **row, "seconds": seconds}
+    def write(way: str, row: dict, seconds: float, peak: float = 0.0) -> None:
+        line = {"seed": seed, "lr": rate, "way": way, **row, "seconds": seconds, "peak_gib": round(peak, 2)}
         with (out / f"rows-{worker}.jsonl").open("a") as file:
             file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
-    def both(way: str, folder: Path, seconds: float) -> None:
+    def both(way: str, folder: Path, seconds: float, peak: float = 0.0) -> None:
         """With rounded inputs, and with inputs in BF16."""
         for weight_only in (False, True):
-            write(way, evaluation.row(folder, weight_only=weight_only)[0], seconds)
-        shutil.rmtree(folder)
+            write(way, evaluation.row(folder, weight_only=weight_only)[0], seconds, peak)
 
     if job == "strength":
         seconds = make("sft", "sft", base, at / "sft", "--template", "hermes", *train(rate, seed))
         evaluation = Evaluation(at)
         write("bf16", evaluation.first, seconds)
         both("default", at / "default", make("ptq", "default", at / "sft", at / "default"))
+        (at / "made").touch()
         seconds = make("gguf", "", at / "sft", at / "gguf", "--type", "q4_k_m")
         write("q4_k_m", evaluation.row(next((at / "gguf").glob("*.gguf")), "Q4_K_M")[0], seconds)
         return
-    while not (at / "replies.json").exists():  # the fine-tune is another worker's
-        time.sleep(1)
-    if job in ("qad", "qat"):
+    wait(at / "replies.json")
+    if job in rivals.RIVALS:
+        wait(at / "made")
+        (at / job).mkdir()
+        began = time.monotonic()
+        rivals.RIVALS[job](at / "sft", at / "default", at / job, TRAIN)
+        way, seconds = job, round(time.monotonic() - began, 1)
+    elif job in ("qad", "qat"):
         way, seconds = (
             f"{job} 1e-4 x2",
             make(job, job, at / "sft", at / job, *train("1e-4", seed, "epochs=2")),
@@ -203,15 +218,25 @@ def run(job: str, rate: str, seed: int) -> None:
     else:
         more = ["--base", base] if job == "delta" else []
         way, seconds = job, make("ptq", job, at / "sft", at / job, *more)
+    peak = torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
+    gc.collect()
     evaluation = Evaluation(at)
-    both(way, at / job, seconds)
+    if files := list((at / job).glob("*.gguf")):
+        write(way, evaluation.row(files[0], "Q4_K_M")[0], seconds, peak)
+    elif job == "torchao":
+        write(way, evaluation.row(at / job, "W4A16")[0], seconds, peak)
+    else:
+        both(way, at / job, seconds, peak)
+    shutil.rmtree(at / job)
 
 
-for number, job in enumerate(JOBS):
-    claim = out / f"claim-{number}"
+for job in [one for one in JOBS if one[0] in (sys.argv[4:] or one[0])]:
     try:
-        claim.mkdir()
+        (out / "-".join(["claim", *map(str, job)])).mkdir()
     except FileExistsError:
         continue
     print(time.strftime("%T"), *job, flush=True)  # noqa: T201
-    run(*job)
+    try:
+        run(*job)
+    except Exception:  # one that does not run here keeps the others
+        traceback.print_exc()

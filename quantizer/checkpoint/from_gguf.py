@@ -39,7 +39,8 @@ def _unpack(source: Path, folder: Path) -> None:
         if hasattr(config, "quantization_config"):
             del config.quantization_config
         # Anew: the model that was read still counts as quantized, and cannot be saved.
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         model.load_state_dict(read.state_dict(), assign=True)
         model.tie_weights()
         model.save_pretrained(folder)

@@ -56,8 +56,8 @@ def replies(rows: Rows, lr: str, way: str, numerics: str, kind: str) -> tuple[An
     by_cell = {
         (row["seed"], row["lr"], row["way"], row["numerics"]): row[kind] for row in rows if kind in row
     }
-    seeds = [seed for seed in (1, 2, 3) if (seed, lr, way, numerics) in by_cell]
     cells = (("bf16", "BF16"), ("default", "W4A4"), (way, numerics))
+    seeds = [seed for seed in (1, 2, 3) if all((seed, lr, *cell) in by_cell for cell in cells)]
     before, plain, now = (np.array([list(map(int, by_cell[seed, lr, *cell])) for seed in seeds]) for cell in cells)  # fmt: skip
     return before, plain, now
 
@@ -68,7 +68,7 @@ def text(found: tuple[float, float, float, int, int]) -> str:
 
 def table(rows: Rows, lr: str) -> Iterator[str]:
     """Every cell of a strength: percent of what BF16 had right, and how many are lost and gained; of the calls lost by plain W4A4 the share brought back."""
-    kinds = [kind for kind in KINDS if kind in rows[0]]
+    kinds = [kind for kind in KINDS if all(kind in row for row in rows)]
     yield "| " + " | ".join(["", *(KINDS[kind] for kind in kinds), "calls back", "KL, nats"]) + " |"
     yield "|---" * (len(kinds) + 3) + "|"
     for way, numerics in dict.fromkeys((row["way"], row["numerics"]) for row in rows if row["lr"] == lr):
@@ -129,9 +129,13 @@ def main() -> None:
     data = file.read_bytes()
     rows = [json.loads(line) for line in (lzma.decompress(data) if file.suffix == ".xz" else data).splitlines()]  # fmt: skip
     strengths = sorted({row["lr"] for row in rows}, key=float)
-    for lr in strengths:
-        print(f"\n{lr}\n", *table(rows, lr), sep="\n")
-        print(*(line for way, numerics in SHOWN for line in equally_hard(rows, lr, way, numerics)), sep="\n")
+    for model in dict.fromkeys(row.get("model", "") for row in rows):
+        mine = [row for row in rows if row.get("model", "") == model]
+        for lr in (one for one in strengths if any(row["lr"] == one for row in mine)):
+            print(f"\n{model} {lr}\n", *table(mine, lr), sep="\n")
+            print(
+                *(line for way, numerics in SHOWN for line in equally_hard(mine, lr, way, numerics)), sep="\n"
+            )
     if not sys.argv[1:]:
         (PLACE / "real.svg").write_text("\n".join(picture(rows, strengths)), "utf-8")
 

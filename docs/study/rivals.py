@@ -1,0 +1,163 @@
+"""Folders by other quantizers, of the same source and data: what `real.py` measures beside ours.
+
+Each takes SOURCE (a BF16 folder), OURS (its folder by the recipe `default`, for tokenizer and configuration), OUT and DATA.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+from quantizer.data.dataset import load_dataset
+from quantizer.data.render import open_renderer
+from quantizer.gguf import ggml, write
+
+INDEX = "model.safetensors.index.json"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load(source: Path):
+    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16).to(DEVICE).eval()
+
+
+def rows(source: Path, data: Path, count: int) -> list[list[int]]:
+    """The conversations that our own recipes draw, as token ids."""
+    drawn = load_dataset(data, open_renderer(source), max_tokens=2048, conversations=count, seed=1)
+    return [sample.ids.tolist() for sample in drawn.samples]
+
+
+@torch.no_grad()
+def read(model, ids: list[list[int]]) -> None:
+    for row in ids:
+        model(input_ids=torch.tensor([row], device=DEVICE))
+
+
+def modelopt(config: str, source: Path, ours: Path, out: Path, data: Path) -> None:
+    import modelopt.torch.quantization as mtq
+    from modelopt.torch.export import export_hf_checkpoint
+
+    model, ids = load(source), rows(source, data, 512)
+    mtq.quantize(model, getattr(mtq, config), forward_loop=lambda model: read(model, ids))
+    with torch.inference_mode():
+        export_hf_checkpoint(model, export_dir=out)
+    complete(ours, out, configs=False)
+
+
+def llm_compressor(modifier: str, count: int, source: Path, ours: Path, out: Path, data: Path) -> None:
+    """Its compressed-tensors folder, under the names of ModelOpt's layout."""
+    from datasets import Dataset
+    from llmcompressor import oneshot
+    from llmcompressor.modifiers import quantization
+
+    if modifier == "GPTQModifier":
+        from llmcompressor.modifiers import gptq as quantization
+    model, ids = load(source), rows(source, data, count)
+    held = Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]})
+    recipe = getattr(quantization, modifier)(targets="Linear", scheme="NVFP4", ignore=["lm_head"])
+    oneshot(model=model, dataset=held, recipe=recipe, num_calibration_samples=count, max_seq_length=2048)
+    model.save_pretrained(out / "theirs", save_compressed=True)
+    tensors = {}
+    for file in (out / "theirs").glob("*.safetensors"):
+        with safe_open(file, "pt") as theirs:
+            for name in theirs.keys():  # noqa: SIM118
+                value = theirs.get_tensor(name)
+                for old, new in (
+                    ("weight_global_scale", "weight_scale_2"),
+                    ("input_global_scale", "input_scale"),
+                ):
+                    if name.endswith(old):
+                        name, value = name.replace(old, new), 1 / value.float().reshape(())
+                tensors[name.replace("weight_packed", "weight")] = value.contiguous()
+    shutil.rmtree(out / "theirs")
+    save_file(tensors, out / "model.safetensors", {"format": "pt"})
+    complete(ours, out)
+
+
+def torchao(source: Path, ours: Path, out: Path, data: Path) -> None:
+    """Weights alone: its inputs are rounded by kernels of Blackwell only."""
+    from torchao.prototype.mx_formats.nvfp4_tensor import NVFP4Tensor, per_tensor_amax_to_scale
+
+    model = load(source)
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and name != "lm_head":
+            weight = layer.weight.data
+            scale = per_tensor_amax_to_scale(weight.abs().amax().float())
+            layer.weight.data = NVFP4Tensor.to_nvfp4(weight, per_tensor_scale=scale).dequantize(
+                torch.bfloat16
+            )
+    model.save_pretrained(out)
+    complete(source, out, configs=False)
+
+
+def imatrix(source: Path, ours: Path, out: Path, data: Path) -> None:
+    """Q4_K_M with the sums of squares of each layer's inputs as importance, as llama-imatrix takes them."""
+    squares, model = {}, load(source)
+
+    def watch(name: str):
+        def add(_, inputs) -> None:
+            squares[name] = squares.get(name, 0) + inputs[0].double().square().flatten(0, -2).sum(0)
+
+        return add
+
+    names = {"self_attn.": "attn_", "mlp.": "ffn_", "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "output",
+             "gate_proj": "gate", "up_proj": "up", "down_proj": "down", "model.layers.": "blk."}  # fmt: skip
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and name != "lm_head":
+            for theirs, ggufs in names.items():
+                name = name.replace(theirs, ggufs)
+            layer.register_forward_pre_hook(watch(f"{name}.weight"))
+    read(model, rows(source, data, 128))
+    importance = {name: total.float().cpu().numpy() for name, total in squares.items()}
+    plan, now = write._plan, [None]
+
+    def planned(*given):
+        def watched(tensor):
+            def make():
+                now[0] = importance.get(tensor.name)
+                for part in tensor.make():
+                    now[0] = importance.get(tensor.name)
+                    yield part
+
+            return type(tensor)(tensor.name, tensor.type, tensor.shape, make)
+
+        return [watched(tensor) for tensor in plan(*given)]
+
+    def quantize(numbers: np.ndarray, kind) -> np.ndarray:
+        numbers = np.ascontiguousarray(numbers, dtype=np.float32)
+        packed = np.zeros((len(numbers), ggml.row_bytes(kind, numbers.shape[1])), dtype=np.uint8)
+        given = None if now[0] is None else now[0].ctypes.data
+        ggml._library().ggml_quantize_chunk(
+            int(kind), numbers.ctypes.data, packed.ctypes.data, 0, *numbers.shape, given
+        )
+        return packed
+
+    write._plan, write.ggml.quantize, before = planned, quantize, write.ggml.quantize
+    try:
+        write.write_gguf(source, out / "imatrix.gguf", "q4_k_m", "imatrix")
+    finally:
+        write._plan, write.ggml.quantize = plan, before
+
+
+def complete(ours: Path, out: Path, configs: bool = True) -> None:
+    """The tokenizer, and the configuration, from a folder of ours."""
+    for file in ours.iterdir():
+        if file.suffix not in (".json", ".jinja", ".model") or file.name in ("artefact.json", INDEX):
+            continue
+        if configs or not file.name.endswith("config.json") or file.name.startswith("tokenizer"):
+            shutil.copy(file, out)
+
+
+RIVALS = {
+    "modelopt": lambda *given: modelopt("NVFP4_DEFAULT_CFG", *given),
+    "modelopt-mse": lambda *given: modelopt("NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG", *given),
+    "llm-compressor": lambda *given: llm_compressor("QuantizationModifier", 512, *given),
+    "llm-compressor-gptq": lambda *given: llm_compressor("GPTQModifier", 128, *given),
+    "modelopt-awq": lambda *given: modelopt("NVFP4_AWQ_LITE_CFG", *given),
+    "modelopt-four-over-six": lambda *given: modelopt("NVFP4_FOUR_OVER_SIX_CFG", *given),
+    "torchao": torchao,
+    "q4_k_m-imatrix": imatrix,
+}  # fmt: skip
