@@ -26,7 +26,7 @@ from gates.reply.reply import Reply
 from gates.run.request import PlannedRequest, planned_request
 from gates.run.target import Arm
 from gates.suite.contamination import ContaminationCheck
-from quantizer.data import judge
+from quantizer.data.judge import find_faults
 from quantizer.data.near_duplicates import NearDuplicates, compared_text
 from quantizer.data.plan import Category, DataPlan
 from quantizer.data.scripts import BlockReason, ConversationScript, ScriptedTurn, make_scripts
@@ -300,14 +300,13 @@ class ConversationBuilder:
 
     def _unfit(self, reply: Reply) -> str:
         part, answers = self._part, self.state is ConversationState.RESULT or not self._part.calls
-        expected = judge.ExpectedMessage(
-            calls=() if answers else part.calls,
-            tools=self.script.tools,
-            max_seconds=self.script.max_seconds,
-            script=self.script.script,
-            answer=part.answer if answers else None,
-        )
-        found = judge.find_faults(reply, expected)
+        expect = {
+            "calls": [] if answers else list(part.calls),
+            "max_seconds": self.script.max_seconds,
+            "script": self.script.script,
+            "answer": part.answer if answers else None,
+        }
+        found = find_faults(reply, Case("", (), (), tools=tuple(self.script.tools), expect=expect))
         return f"{found[0].detector}: {found[0].kind}" if found else ""
 
     def _message(self, reply: Reply) -> dict[str, Any]:

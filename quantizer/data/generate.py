@@ -182,29 +182,26 @@ def _by_category(plan: DataPlan, rows: Sequence[Mapping[str, Any]]) -> dict[str,
     return {category.name: counts[category.name] for category in plan.categories}
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], mode: int = 0o666) -> dict[str, Any]:
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Write rows; what the manifest says of the file. Raises ExportError."""
-    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), mode)
+    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return {"name": path.name, "bytes": path.stat().st_size, "digest": file_digest(path)}
 
 
-def write_file(path: Path, text: str, mode: int = 0o666) -> None:
-    """Write a file atomically; `mode` is for a new one, less the umask. Raises ExportError."""
+def write_file(path: Path, text: str) -> None:
+    """Write a file atomically. Raises ExportError."""
     work = path.with_name(f".{path.name}.unfinished")
     try:
-        try:
-            work.unlink(missing_ok=True)
-            with open(
-                work, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)
-            ) as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            work.replace(path)
-        finally:
-            work.unlink(missing_ok=True)
+        work.unlink(missing_ok=True)
+        with work.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        work.replace(path)
     except OSError as error:
         raise ExportError(f"{path}: cannot be written ({error.strerror})") from None
+    finally:
+        work.unlink(missing_ok=True)
 
 
 class ProgressDisplay:

@@ -1,7 +1,7 @@
 """Decide whether a teacher's message may be used as training data, with the same detectors as the gates."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from gates.contracts.case import Case
@@ -17,44 +17,22 @@ CALLED: Final = tuple(gate.name for gate in GATES.values() if gate.training == "
 """The gates for text beside a tool call, which may be empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedMessage:
-    """The requirements for a message. `calls`: as in `gates.detect.toolcall`, None for any valid calls; `script`: "" for any."""
-
-    calls: Sequence[Mapping[str, Any]] | None
-    tools: Sequence[Mapping[str, Any]] = ()
-    max_seconds: float | None = None
-    script: str = ""
-    answer: Mapping[str, Any] | None = None
-
-
-def find_faults(reply: Reply, expected: ExpectedMessage) -> list[Detection]:
-    """All findings that disqualify a message. A thought in a separate field is not judged."""
+def find_faults(reply: Reply, case: Case) -> list[Detection]:
+    """All findings that disqualify a message. A case that expects no `calls` takes any valid ones. A thought in a separate field is not judged."""
     bare = replace(reply, reasoning="", usage=None)
-    case = _case(expected)
-    found = [finding for gate in _gates(bare, expected) for finding in GATES[gate].findings(case, bare)]
-    if expected.calls is None:
+    found = [finding for gate in _gates(bare, case.expect) for finding in GATES[gate].findings(case, bare)]
+    if "calls" not in case.expect:
         found = [*find_call_faults(bare.calls, case.tools), *found]
     elif not bare.calls:
         found += find_refusal(bare.content)
     return found
 
 
-def _gates(reply: Reply, expected: ExpectedMessage) -> list[str]:
-    gates = [] if expected.calls is None else ["tools"]
+def _gates(reply: Reply, expect: Mapping[str, Any]) -> list[str]:
+    gates = ["tools"] if "calls" in expect else []
     if reply.calls:
         return [*gates, *CALLED]
-    gates += [gate for gate in SPOKEN if gate != "verbosity" or expected.max_seconds]
-    gates += ["script"] if expected.script else []
-    gates += ["factual"] if expected.answer else []
+    gates += [gate for gate in SPOKEN if gate != "verbosity" or expect.get("max_seconds")]
+    gates += ["script"] if expect.get("script") else []
+    gates += ["factual"] if expect.get("answer") else []
     return gates
-
-
-def _case(expected: ExpectedMessage) -> Case:
-    values = {
-        "calls": list(expected.calls or ()),
-        "max_seconds": expected.max_seconds,
-        "script": expected.script,
-        "answer": expected.answer,
-    }
-    return Case(id="", gates=(), messages=(), tools=tuple(expected.tools), expect=values)

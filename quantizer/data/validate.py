@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gates.contracts.case import Suite
+from gates.contracts.case import Case, Suite
 from gates.contracts.errors import SuiteError
 from gates.detect.speakable import spoken_seconds
 from gates.reply.reply import Reply, ReplyCall
@@ -30,7 +30,7 @@ from gates.suite.contamination import ContaminationCheck
 from gates.suite.load import check_tool
 from quantizer.core.errors import DataError, UnavailableError
 from quantizer.data import conversation as rows
-from quantizer.data import judge
+from quantizer.data.judge import find_faults
 from quantizer.data.near_duplicates import NearDuplicates, compared_text
 
 if TYPE_CHECKING:
@@ -122,31 +122,27 @@ class RowValidator:
             return
         raw = json.loads(line)
         self._count(raw, made)
-        self.faults(number, raw, made)
-        self.likenesses(number, made)
+        self._faults(raw, made)
+        self._likenesses(made)
         if self._renderer:
             self._rendered(made)
 
-    def faults(self, number: int, raw: Mapping[str, Any], made: rows.Conversation) -> list[DataFinding]:
+    def _faults(self, raw: Mapping[str, Any], made: rows.Conversation) -> None:
         """What is wrong with a row by itself."""
-        self._line, before = number, len(self._report.findings)
         sound = self._tools(made)
         self._results(raw["messages"])
         for i, message in enumerate(raw["messages"]):
             if message["role"] == "assistant":
                 self._message(i, made, message, sound, raw.get("language", ""))
-        return self._report.findings[before:]
 
-    def likenesses(self, number: int, made: rows.Conversation) -> list[DataFinding]:
+    def _likenesses(self, made: rows.Conversation) -> None:
         """What a row has in common with those before it, and with the suites."""
-        self._line, before = number, len(self._report.findings)
         for name, wall in self._walls:
             for overlap in wall.overlaps({"messages": list(made.messages)}):
                 self._add("row", "wall", f"{name}: {overlap.case}, {overlap.kind}: {overlap.text!r:.100}")
         if like := self._seen.add(str(self._line), compared_text(made.messages)):
             how = "says the same as" if like[1] == 1.0 else f"is like ({like[1]:.2f})"
             self._add("row", "duplicate", f"{how} line {like[0]}")
-        return self._report.findings[before:]
 
     def _add(self, place: str, code: str, detail: str) -> None:
         self._report.findings.append(DataFinding(self._line, place, code, detail))
@@ -189,18 +185,14 @@ class RowValidator:
     ) -> None:
         content = str(made.without_thoughts().messages[i]["content"])
         calls = _calls(message)
-        expected = judge.ExpectedMessage(
-            calls=None,
-            tools=made.tools if sound else (),
-            max_seconds=self._longest,
-            script=SCRIPTS.get(str(language), ""),
-        )
+        expect = {"max_seconds": self._longest, "script": SCRIPTS.get(str(language), "")}
+        case = Case("", (), (), tools=made.tools if sound else (), expect=expect)
         reply = Reply(200, content=content, calls=calls if sound else (), finish_reason="stop", done=True)
         if content.strip():
             self._report.seconds.append(spoken_seconds(content))
         elif calls and not sound:
             return  # calls cannot be checked without valid tools
-        for finding in judge.find_faults(reply, expected):
+        for finding in find_faults(reply, case):
             self._add(f"message {i}", finding.detector, f"{finding.kind}: {finding.excerpt!r}")
 
     def _rendered(self, made: rows.Conversation) -> None:

@@ -19,7 +19,7 @@ from gates.reply.reply import Reply, ReplyCall
 from quantizer.core.decoder import hidden_states, logits
 from quantizer.data.batches import batches, collate
 from quantizer.data.conversation import Conversation, Message
-from quantizer.data.judge import ExpectedMessage, find_faults
+from quantizer.data.judge import find_faults
 from quantizer.data.render import Renderer, TrainingSample
 
 LONGEST: Final = 128
@@ -155,9 +155,11 @@ def expected(
 
 
 def _spoken(tools: Sequence[Mapping[str, Any]]) -> Check:
+    case = Case("", (), (), tools=tuple(tools))
+
     def check(text: str, ended: bool) -> bool:
         reply = Reply(200, text.strip(), finish_reason="stop", done=True)
-        faults = "<tool_call>" in text or find_faults(reply, ExpectedMessage(None, tools))
+        faults = "<tool_call>" in text or find_faults(reply, case)
         return ended and not faults
 
     return check
