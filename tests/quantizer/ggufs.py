@@ -20,8 +20,8 @@ from transformers import (
 
 from quantizer.core.pre_tokenizers import LLAMA3, QWEN2, QWEN35
 from quantizer.layers.fused import fused_groups
+from quantizer.nano import conversations
 from quantizer.nvfp4 import blocks
-from quantizer.surgery.tokenizer import TEXTS
 from tests.quantizer import tiny
 
 VOCABULARY = 608
@@ -101,7 +101,7 @@ def tokenizer(regex: str) -> str:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    made.train_from_iterator(TEXTS, trainer)
+    made.train_from_iterator(conversations.lines(64), trainer)
     text: str = made.to_str()
     return text
 

@@ -1,4 +1,4 @@
-"""Tokenizers for transformers 4: parity token by token, and what to do where there is none."""
+"""Tokenizers for transformers 4: a class that it has, or a refusal."""
 
 import copy
 import json
@@ -14,24 +14,18 @@ pytest.importorskip("transformers", reason=INSTALL)
 from quantizer.core.pre_tokenizers import QWEN2  # noqa: E402
 from quantizer.surgery.checkpoint import ModelCheckpoint  # noqa: E402
 from quantizer.surgery.operation import parse_server  # noqa: E402
-from quantizer.surgery.tokenizer import (  # noqa: E402
-    rope,
-    tokenizer,
-)
+from quantizer.surgery.tokenizer import rope, tokenizer  # noqa: E402
 from quantizer.verify.folder import Folder  # noqa: E402
 from tests.quantizer import ggufs  # noqa: E402
 
 pytestmark = pytest.mark.torch
-OLD, NEW = parse_server("vllm-0.19"), parse_server("vllm-0.24")
-QWEN35 = QWEN2.replace(r"\p{L}+|", r"[\p{L}\p{M}]+|", 1).replace(
-    r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+"
-)
+OLD = parse_server("vllm-0.19")
 
 
-def checkpoint(regex: str = QWEN2, **config: Any) -> ModelCheckpoint:
+def checkpoint(**config: Any) -> ModelCheckpoint:
     documents = {
         "config.json": {"model_type": "qwen3"},
-        "tokenizer.json": json.loads(ggufs.tokenizer(regex)),
+        "tokenizer.json": json.loads(ggufs.tokenizer(QWEN2)),
         "tokenizer_config.json": {
             "tokenizer_class": "TokenizersBackend",
             "eos_token": "<|im_end|>",
@@ -41,27 +35,20 @@ def checkpoint(regex: str = QWEN2, **config: Any) -> ModelCheckpoint:
     return ModelCheckpoint(Folder(Path(), {}, {}, {}), documents, {})
 
 
-def test_a_tokenizer_that_cuts_as_qwen2_does_gets_its_class() -> None:
+def test_a_class_of_transformers_5_becomes_one_that_reads_the_same_file() -> None:
     step, after = tokenizer(checkpoint(), OLD)
     assert step.state == "needed"
     assert after.documents["tokenizer_config.json"] == {
-        "tokenizer_class": "Qwen2Tokenizer",
+        "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": "<|im_end|>",
     }
     assert tokenizer(after, OLD)[0].state == "fine"
-
-
-def test_combining_marks_make_qwen2s_class_a_wrong_one() -> None:
-    step, after = tokenizer(checkpoint(QWEN35), OLD)
-    assert after.documents["tokenizer_config.json"]["tokenizer_class"] == "PreTrainedTokenizerFast"
-    assert "Qwen2Tokenizer is not: 'ನಮಸ್ಕಾರ!" in step.changes[0]
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda d: d.pop("tokenizer.json"), "there is no tokenizer.json"),
-        (lambda d: d["tokenizer.json"].update(model={"type": "Nothing"}), "cannot be read"),
         (
             lambda d: d["tokenizer_config.json"].update(
                 added_tokens_decoder={"7": {"content": "<|im_end|>"}}
