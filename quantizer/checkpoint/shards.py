@@ -6,6 +6,7 @@ in memory.
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,6 @@ from torch import Tensor
 
 from gates.artefact.manifest import MANIFEST
 from quantizer.core.json_file import write_object
-from quantizer.core.safetensors_header import header_text
 from quantizer.verify.folder import INDEX, TYPES
 
 SHARD_BYTES: Final = 4 * 2**30
@@ -88,8 +88,7 @@ class ShardWriter:
             path = self.folder / _shard_name(shard, len(self._shards))
             self._file = path.open("wb")
             path.chmod(MODE)
-            tensors = (one for group in self._shards[shard] for one in group)
-            self._file.write(header_text((one.name, one.dtype, one.shape, one.bytes) for one in tensors))
+            self._file.write(_header(one for group in self._shards[shard] for one in group))
         assert self._file is not None
         for planned in group:
             left = planned.bytes
@@ -127,6 +126,19 @@ def layout(groups: Sequence[Group], shard_bytes: int) -> list[list[Group]]:
         shards[-1].append(ordered)
         size += more
     return shards
+
+
+def _header(tensors: Iterable[ShardTensor]) -> bytes:
+    """The beginning of a safetensors file with these tensors in this order, without gaps: eight bytes with the length of what
+    follows; a JSON object, padded with spaces to eight bytes (huggingface/safetensors, README)."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for one in tensors:
+        begin, end = end, end + one.bytes
+        entries[one.name] = {"dtype": one.dtype, "shape": list(one.shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def copy_others(source: Path, folder: Path, template: str | None = None) -> None:

@@ -48,7 +48,7 @@ def add(verbs: Any) -> None:
     )
     option("--processes", type=int, metavar="N", help="processes that share a training, with such a GPU each")
     option("--json", action="store_true", help="print everything as JSON")
-    parser.set_defaults(part=run, needs_torch=False)
+    parser.set_defaults(part=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,13 +4,14 @@ Every function gives bytes. The constants in capitals were measured; `tests/quan
 the sums with the peaks in docs/study. What torch's allocator and CUDA's context take is in `overhead`.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
 from quantizer.layers.selection import BLOCK, layer_index, select_layers
-from quantizer.plan.model import PlannedModel, count
+from quantizer.plan.model import PlannedModel
 from quantizer.recipes.recipe import Recipe, Train
 
 GIB: Final = 2**30
@@ -297,7 +298,7 @@ def _shared(job: Job, parts: dict[str, int]) -> dict[str, int]:
     if job.processes == 1:
         return parts
     model = job.model
-    around = sum(count(shape) for name, shape in model.tensors.items() if layer_index(name) is None)
+    around = sum(math.prod(shape) for name, shape in model.tensors.items() if layer_index(name) is None)
     gathered = BF16 * (around + 2 * model.largest_layer)
     return {name: size // job.processes for name, size in parts.items()} | {"gathered": gathered}
 

@@ -1,21 +1,21 @@
-"""What a plan has to know of a model, from config.json and the headers of its shards; torch is not imported."""
+"""What a plan has to know of a model, from config.json and the headers of its shards."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from quantizer.checkpoint.source import by_expert, require_config
 from quantizer.core.errors import SourceError
-from quantizer.core.expert_names import separate_tensor, unwrapped_name
-from quantizer.core.json_file import read_object
-from quantizer.core.safetensors_header import HeaderEntry, is_file_name, read_header
+from quantizer.core.expert_names import unwrapped_name
 from quantizer.layers.selection import DELTANET, layer_index
+from quantizer.verify.folder import Folder, open_intact_folder
 
 NOT_LOADED: Final = ("mtp.", "model.mtp.", "model.visual.", "visual.")
 """Parts that the text model does not load: they are copied from file to file."""
 HEAD: Final = "lm_head.weight"
 EMBEDDING: Final = "model.embed_tokens.weight"
-_INDEX: Final = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class PlannedModel:
     @property
     def parameters(self) -> int:
         """Of the text model as it is loaded."""
-        return sum(count(shape) for shape in self.tensors.values())
+        return sum(math.prod(shape) for shape in self.tensors.values())
 
     @property
     def vectors(self) -> int:
         """Those of them that are in vectors: norms, biases, decays."""
-        return sum(count(shape) for shape in self.tensors.values() if len(shape) < 2)
+        return sum(math.prod(shape) for shape in self.tensors.values() if len(shape) < 2)
 
     @property
     def head(self) -> int:
@@ -66,13 +66,14 @@ class PlannedModel:
     @property
     def largest(self) -> int:
         """Elements of the largest tensor."""
-        return max(count(shape) for shape in self.tensors.values())
+        return max(math.prod(shape) for shape in self.tensors.values())
 
     @property
     def largest_inside(self) -> int:
         """Elements of the largest tensor of a decoder layer."""
         return max(
-            (count(shape) for name, shape in self.tensors.items() if layer_index(name) is not None), default=0
+            (math.prod(shape) for name, shape in self.tensors.items() if layer_index(name) is not None),
+            default=0,
         )
 
     @property
@@ -81,7 +82,7 @@ class PlannedModel:
         sums: dict[int, int] = {}
         for name, shape in self.tensors.items():
             if (index := layer_index(name)) is not None:
-                sums[index] = sums.get(index, 0) + count(shape)
+                sums[index] = sums.get(index, 0) + math.prod(shape)
         return max(sums.values(), default=0)
 
     @property
@@ -103,32 +104,20 @@ class PlannedModel:
 
 def read_model(path: Path) -> PlannedModel:
     """Read a folder's config.json and the headers of its shards. Raises SourceError with one line."""
-    if not path.is_dir():
-        raise SourceError(f"{path}: no such folder")
-    config = _json(path / "config.json")
-    entries: dict[str, HeaderEntry] = {}
-    for shard in _shards(path):
-        entries |= read_header(path / shard)
+    folder = open_intact_folder(path)
+    require_config(path, folder.config)
     try:
-        return make_model(config, entries)
+        return make_model(by_expert(folder))
     except SourceError as error:
         raise SourceError(f"{path}: {error}") from None
 
 
-def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) -> PlannedModel:
-    """From a configuration and the tensors of all shards. Raises SourceError as `read_model`, without the path."""
+def make_model(folder: Folder) -> PlannedModel:
+    """From a folder with experts one by one. Raises SourceError as `read_model`, without the path."""
+    config, entries = folder.config, folder.tensors
     inner = config.get("text_config")
     text = {**config, **inner} if isinstance(inner, dict) else dict(config)
-    loaded = {
-        name: shape
-        for n, e in entries.items()
-        if not n.startswith(NOT_LOADED)
-        for name, shape in (
-            [(unwrapped_name(n), e.shape)]
-            if f"{n}_bias" in entries
-            else _by_expert(unwrapped_name(n), e.shape)
-        )
-    }
+    loaded = {unwrapped_name(n): e.shape for n, e in entries.items() if not n.startswith(NOT_LOADED)}
     embedding = loaded.get(EMBEDDING)
     if embedding is None or len(embedding) != 2:
         raise SourceError(f"holds no matrix {EMBEDDING}")
@@ -158,15 +147,6 @@ def make_model(config: Mapping[str, Any], entries: Mapping[str, HeaderEntry]) ->
     )
 
 
-def _by_expert(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """A tensor, or those of the experts that are stacked in it."""
-    parts = list(separate_tensor(name, shape))
-    for part, _, rows in parts:
-        yield part, (rows.stop - rows.start, shape[2])
-    if not parts:
-        yield name, shape
-
-
 def _intermediate(text: Mapping[str, Any]) -> int:
     """The numbers between gate and down that a token needs: of as many experts as it sees."""
     if "moe_intermediate_size" not in text:
@@ -186,32 +166,3 @@ def _whole(text: Mapping[str, Any], key: str, default: int | None = None) -> int
     if type(value) is not int or not 0 < value < 2**40:
         raise SourceError(f"config.json: {key} must be a positive whole number, not {value!r:.40}")
     return value
-
-
-def count(shape: tuple[int, ...]) -> int:
-    """The elements of a tensor."""
-    numbers = 1
-    for size in shape:
-        numbers *= size
-    return numbers
-
-
-def _shards(path: Path) -> list[str]:
-    """The names of the folder's shards, from its index if it has one."""
-    if not (path / _INDEX).is_file():
-        found = sorted(file.name for file in path.glob("*.safetensors"))
-        if not found:
-            raise SourceError(f"{path}: there is no safetensors file")
-        return found
-    index = _json(path / _INDEX).get("weight_map")
-    names = set(index.values()) if isinstance(index, dict) else set()
-    if not names or not all(map(is_file_name, names)):
-        raise SourceError(f"{path / _INDEX}: weight_map must map tensors to files of the folder")
-    return sorted(names)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """An object from a JSON file. Raises SourceError."""
-    if not path.exists():
-        raise SourceError(f"{path.parent}: there is no {path.name}; a Hugging Face model folder is needed")
-    return read_object(path)

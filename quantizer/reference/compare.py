@@ -26,7 +26,7 @@ from quantizer.data.dataset import chosen_rows
 from quantizer.data.render import Renderer, open_renderer
 from quantizer.reference import measure
 from quantizer.reference.model import reference_model
-from quantizer.verify.folder import TYPES, open_folder
+from quantizer.verify.folder import open_folder
 from quantizer.verify.scheme import W4A16, read_scheme
 
 LONGEST: Final = 8_192
@@ -150,7 +150,7 @@ def _open(
         renderer = open_renderer(place, template)
     if torch.device(device).type == "cpu":
         model.float()  # a CPU without BF16 units takes three times as long with it
-    size = sum(TYPES[one.dtype].itemsize * math.prod(one.shape) for one in folder.tensors.values())
+    size = sum(one.bytes for one in folder.tensors.values())
     size = path.stat().st_size if path.is_file() else size
     bits = round(8 * size / sum(part.numel() for part in _weights(model)), 3)
     row = {"folder": str(path), "numerics": numerics, "bytes": size, "bits_per_weight": bits}

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from quantizer.core.errors import SourceError
 from quantizer.core.json_file import read_object
-from quantizer.core.safetensors_header import is_file_name
 from quantizer.verify.report import CheckFinding
 
 INDEX: Final = "model.safetensors.index.json"
@@ -25,10 +24,12 @@ PART_BYTES: Final = 64 * 2**20
 TYPES: Final = {
     "BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64, "U8": torch.uint8,
     "I8": torch.int8, "I16": torch.int16, "I32": torch.int32, "I64": torch.int64, "BOOL": torch.bool,
-    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "U16": torch.uint16, "U32": torch.uint32,
-    "U64": torch.uint64,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu,
+    "U16": torch.uint16, "U32": torch.uint32, "U64": torch.uint64,
 }  # fmt: skip
 """safetensors' name of a type, and torch's."""
+LONGEST_NAME: Final = 255
+"""Bytes of a file's name: asked for a longer one, file systems raise."""
 
 
 class FolderError(SourceError):
@@ -44,6 +45,10 @@ class TensorInfo:
     dtype: str
     shape: tuple[int, ...]
     stacked: tuple[str, int, slice] | None = None
+
+    @property
+    def bytes(self) -> int:
+        return TYPES[self.dtype].itemsize * math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +192,17 @@ def _read_index(reading: _Reading) -> dict[str, str]:
     if not isinstance(index, dict) or not all(isinstance(shard, str) for shard in index.values()):
         reading.report("bad_index", INDEX, "weight_map must map tensors to files")
         return {}
-    odd = sorted({shard for shard in index.values() if not is_file_name(shard)})
+    odd = sorted({shard for shard in index.values() if not _is_file_name(shard)})
     for shard in odd:
         reading.report("bad_index", INDEX, f"{shard!a} is not the name of a file in the folder")
     return {name: shard for name, shard in index.items() if shard not in odd}
+
+
+def _is_file_name(name: object) -> bool:
+    """Whether this may be the name of a file in a folder: no path, and no longer than file systems take."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "\0" in name:
+        return False
+    return Path(name).name == name and len(name.encode("utf-8", "surrogatepass")) <= LONGEST_NAME
 
 
 def _read_shards(reading: _Reading, shards: Iterable[str], index: Mapping[str, str]) -> None:
@@ -217,10 +229,16 @@ def _read_header(reading: _Reading, shard: str) -> dict[str, TensorInfo] | None:
     try:
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            return {n: TensorInfo(shard, s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()}
+            held = {n: TensorInfo(shard, s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()}
     except (SafetensorError, OSError) as error:
         reading.report("broken_shard", shard, f"cut off or damaged: {error}")
         return None
+    if odd := next((name for name, entry in held.items() if entry.dtype not in TYPES), None):
+        reading.report(
+            "broken_shard", shard, f"{odd} is of the type {held[odd].dtype}, which is not read here"
+        )
+        return None
+    return held
 
 
 def _compare(reading: _Reading, shard: str, listed: set[str], held: Iterable[str]) -> None:

@@ -199,6 +199,9 @@ def cut(name: str, kept: float) -> Callable[[Path], None]:
 
 
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+COMPLEX = (
+    (64).to_bytes(8, "little") + b'{"x":{"dtype":"C64","shape":[],"data_offsets":[0,8]}}'.ljust(64) + bytes(8)
+)
 BROKEN: list[tuple[str, str, Callable[[Path], Any]]] = [
     ("link", FIRST, replace_by_link),
     ("pickle", "pytorch_model.bin", lambda folder: (folder / "pytorch_model.bin").touch()),
@@ -207,6 +210,7 @@ BROKEN: list[tuple[str, str, Callable[[Path], Any]]] = [
     ("bad_json", "hf_quant_config.json", lambda folder: (folder / "hf_quant_config.json").write_bytes(b"\xff")),
     *[("broken_shard", FIRST, cut(FIRST, kept)) for kept in (0, 0.0005, 0.05, 0.5, 0.999)],
     ("broken_shard", SECOND, lambda folder: (folder / SECOND).write_bytes(b"\xff" * 4000)),
+    ("broken_shard", "x is of the type C64", lambda folder: (folder / SECOND).write_bytes(COMPLEX)),
     ("missing_shard", SECOND, lambda folder: (folder / SECOND).unlink()),
     ("bad_index", "which does not hold it", edit_index(lambda index: index.update({"lost.weight": FIRST}))),
     ("bad_index", "the index does not say so", edit_index(lambda index: index.pop("model.norm.weight"))),

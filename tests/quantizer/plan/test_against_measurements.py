@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from quantizer.core.safetensors_header import HeaderEntry
-from quantizer.plan.machine import NAMED
-from quantizer.plan.memory import DataSize, make_job, phases
-from quantizer.plan.model import PlannedModel, make_model
-from quantizer.plan.resources import gguf_needed, plan
-from quantizer.recipes.recipe import Calibrate, Recipe, Train, load_recipe
-from tests.quantizer.plan import sparse
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+pytest.importorskip("torch", reason=INSTALL)
+
+from quantizer.plan.machine import NAMED  # noqa: E402
+from quantizer.plan.memory import DataSize, make_job, phases  # noqa: E402
+from quantizer.plan.model import PlannedModel, make_model  # noqa: E402
+from quantizer.plan.resources import gguf_needed, plan  # noqa: E402
+from quantizer.recipes.recipe import Calibrate, Recipe, Train, load_recipe  # noqa: E402
+from quantizer.verify.folder import Folder, TensorInfo  # noqa: E402
+from tests.quantizer.plan import sparse  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 STUDY = Path(__file__).parents[3] / "docs" / "study"
 TOLERANCE = 0.10
@@ -30,13 +35,8 @@ def shape(name: str) -> PlannedModel:
         "27B": sparse.QWEN35_27B,
         "0.47B": sparse.QWEN3_HALF,
     }[name]
-    entries = {}
-    for tensor, sizes in sparse.shapes(config).items():
-        count = 2
-        for size in sizes:
-            count *= size
-        entries[tensor] = HeaderEntry("BF16", sizes, count)
-    return make_model(config, entries)
+    entries = {name: TensorInfo("", "BF16", sizes) for name, sizes in sparse.shapes(config).items()}
+    return make_model(Folder(Path(), entries, config, {}))
 
 
 def by_phase(model: PlannedModel, recipe: Recipe, tokens: int) -> dict[str, int]:

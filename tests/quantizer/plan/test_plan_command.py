@@ -1,17 +1,19 @@
-"""`manners quantize plan`, the same check before a job, and `recipes`: none of them imports torch."""
+"""`manners quantize plan`, and the same check before a job."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
+
 from app.__main__ import main
 from quantizer.plan import machine
 from quantizer.plan.machine import GIB, GpuMemory, HostMemory, Machine
 from tests.quantizer.plan import sparse
+
+pytestmark = pytest.mark.torch
 
 KEYS = ("parameters", "peak_device_bytes", "peak_host_bytes", "disk_bytes", "seconds", "fits")
 
@@ -80,19 +82,6 @@ def test_a_wrong_call_is_one_line(
     assert words in error and error.count("\n") == 1
 
 
-def test_neither_plan_nor_recipes_imports_torch(models: dict[str, Path]) -> None:
-    code = f"""
-import sys
-from app.__main__ import main
-main(["quantize", "plan", "--source", {str(models["9B"])!r}])
-main(["quantize", "recipes"])
-sys.exit("torch" in sys.modules or "numpy" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "9B" not in done.stderr and "four_over_six" in done.stdout
-
-
 # -------------------------------------------------------------------------------- the same check before a job
 
 
@@ -107,13 +96,11 @@ def poor(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.torch
 @pytest.mark.usefixtures("poor")
 @pytest.mark.parametrize("verb", ["ptq", "qat", "qad", "sft"])
 def test_a_job_that_does_not_fit_is_refused_in_one_line(
     verb: str, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("torch", reason="needs the quantizer extra: pip install -e '.[quantizer]'")
     data = tmp_path / "data.jsonl"
     data.write_text("{}\n")
     given = [

@@ -5,16 +5,21 @@ from typing import Any
 
 import pytest
 
-from quantizer.plan.machine import GIB, NAMED, GpuMemory, parse_gpu
-from quantizer.plan.memory import DataSize
-from quantizer.plan.resources import plan
-from quantizer.recipes.recipe import (
+INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
+pytest.importorskip("torch", reason=INSTALL)
+
+from quantizer.plan.machine import GIB, NAMED, GpuMemory, parse_gpu  # noqa: E402
+from quantizer.plan.memory import DataSize  # noqa: E402
+from quantizer.plan.resources import plan  # noqa: E402
+from quantizer.recipes.recipe import (  # noqa: E402
     Recipe,
     Train,
     load_recipe,
     shipped_recipes,
 )
-from tests.quantizer.plan.test_against_measurements import shape
+from tests.quantizer.plan.test_against_measurements import shape  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 SPARK, H200 = NAMED["spark"], NAMED["h200"]
 LEAN = Train(optimizer="adamw_8bit", recompute=True)
