@@ -154,7 +154,6 @@ def test_a_pure_core_reaches_for_no_clock_socket_file_or_log(name: str) -> None:
 
 CONTRACTS = (
     "gates.artefact.artefact",
-    "gates.artefact.manifest",
     "gates.contracts.errors",
     "gates.contracts.verdict",
     "gates.contracts.sample",

@@ -21,7 +21,7 @@ from app.config.served import config_for_running
 from deploy.doctor.collectors.model import model
 from deploy.doctor.model import FILE_TYPES
 from gates.artefact import artefact as artefacts
-from gates.artefact.manifest import Provenance
+from gates.artefact.artefact import Provenance
 from gates.contracts.errors import ManifestError, ReportError, SuiteError
 from gates.contracts.verdict import Decision
 from gates.policy.load import check_policy, policy_for

@@ -26,7 +26,7 @@ from deploy.drivers.embedded import usable_cores
 from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact as artefacts
-from gates.artefact.manifest import MANIFEST, Artefact, Provenance, same_lineage
+from gates.artefact.artefact import MANIFEST, Artefact, Provenance, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.detect.tags import added_tokens

@@ -5,8 +5,7 @@ from pathlib import PurePath
 
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
-from gates.artefact.artefact import folder_of, load
-from gates.artefact.manifest import Artefact
+from gates.artefact.artefact import Artefact, folder_of, load
 from gates.contracts.errors import ManifestError
 from gates.report.statement import EngineIdentity
 from gates.run.target import Target

@@ -19,7 +19,7 @@ from app.registry.values import KnownArtefact, KnownReport, Revocation
 from deploy.engine.dialects import from_arguments
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact as artefacts
-from gates.artefact.manifest import Artefact
+from gates.artefact.artefact import Artefact
 from gates.contracts.case import Suite
 from gates.contracts.errors import GatesError, KeyFileError, ManifestError, ReportError
 from gates.policy.load import policy_for

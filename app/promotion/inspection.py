@@ -29,8 +29,7 @@ from deploy.engine.openai_api import has_placeholder
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import Engine
 from deploy.engine.weights import find_model
-from gates.artefact.artefact import Snapshot, folder_of, hash_file, load, snapshot
-from gates.artefact.manifest import MANIFEST, Artefact
+from gates.artefact.artefact import MANIFEST, Artefact, Snapshot, folder_of, hash_file, load, snapshot
 from gates.contracts.errors import ManifestError
 from gates.report import statement
 

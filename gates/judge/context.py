@@ -11,7 +11,7 @@ from functools import cached_property
 from operator import add
 from typing import Literal
 
-from gates.artefact.manifest import UNCHECKED, Lineage
+from gates.artefact.artefact import UNCHECKED, Lineage
 from gates.contracts.case import Suite, conversations
 from gates.contracts.verdict import CaseResult, Outcome, Tier, Verdict
 from gates.judge.formatting import percent

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Final, Literal
 
-from gates.artefact.manifest import Artefact, Lineage, Provenance, same_lineage
+from gates.artefact.artefact import Artefact, Lineage, Provenance, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics, differences, permits

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from gates.artefact.artefact import Snapshot, snapshot
-from gates.artefact.manifest import Artefact, Lineage, same_lineage
+from gates.artefact.artefact import Artefact, Lineage, Snapshot, same_lineage, snapshot
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import RunError
 from gates.contracts.numerics import Numerics

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from gates.artefact.manifest import Artefact, ancestors
+from gates.artefact.artefact import Artefact, ancestors
 from gates.contracts.sample import Sample
 from gates.contracts.verdict import CaseResult, Decision, Outcome
 from gates.decode.decoder import encode

@@ -11,7 +11,7 @@ from typing import Any, Final
 from jinja2 import PackageLoader
 from markupsafe import Markup
 
-from gates.artefact.manifest import Artefact
+from gates.artefact.artefact import Artefact
 from gates.judge.formatting import plural, title
 from gates.report.checks import artefact as must_be_about
 from gates.report.page import code, environment, escape, fence, markdown

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gates.artefact import artefact
-from gates.artefact.manifest import Artefact, Provenance
+from gates.artefact.artefact import Artefact, Provenance
 from quantizer.checkpoint.shards import (
     SHARD_BYTES,
     Group,

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final
 import torch
 from torch import Tensor
 
-from gates.artefact.manifest import MANIFEST
+from gates.artefact.artefact import MANIFEST
 from quantizer.core.json_file import write_object
 from quantizer.verify.folder import INDEX, TYPES
 

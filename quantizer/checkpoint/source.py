@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gates.artefact import artefact
-from gates.artefact.manifest import MANIFEST, Artefact, FileEntry, root_digest
+from gates.artefact.artefact import MANIFEST, Artefact, FileEntry, root_digest
 from gates.contracts.errors import ManifestError
 from quantizer.core.errors import SourceError, first_line
 from quantizer.core.expert_names import separate_tensor, unwrapped_name

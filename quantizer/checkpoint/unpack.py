@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gates.artefact import artefact
-from gates.artefact.manifest import MANIFEST, Artefact, Provenance
+from gates.artefact.artefact import MANIFEST, Artefact, Provenance
 from quantizer.checkpoint.shards import (
     SHARD_BYTES,
     Group,

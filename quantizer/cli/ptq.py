@@ -17,7 +17,7 @@ from quantizer.cli.plan import force_argument, refuse_if_short
 BETWEEN_LINES: Final = 10.0
 """Seconds between two lines of progress."""
 if TYPE_CHECKING:
-    from gates.artefact.manifest import Artefact
+    from gates.artefact.artefact import Artefact
 
 
 def add(verbs: Any) -> None:

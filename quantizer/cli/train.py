@@ -16,7 +16,7 @@ from quantizer.cli.ptq import facts, job_arguments, proof_lines, spent
 from quantizer.core.errors import RecipeError, SourceError
 
 if TYPE_CHECKING:
-    from gates.artefact.manifest import Artefact
+    from gates.artefact.artefact import Artefact
     from quantizer.recipes.recipe import Recipe
 
 VERBS: Final = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from gates.artefact.artefact import MANIFEST
 from gates.artefact.durable import sync
-from gates.artefact.manifest import MANIFEST
 from gates.contracts.errors import ManifestError
 from quantizer.core.errors import ExportError, first_line
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from gguf import GGMLQuantizationType
 
 from gates.artefact import artefact
-from gates.artefact.manifest import Artefact, Provenance
+from gates.artefact.artefact import Artefact, Provenance
 from quantizer.checkpoint.mtp import mtp_facts
 from quantizer.checkpoint.source import Source, read_manifest, refuse_code, require_config
 from quantizer.core.atomic_output import atomic_folder

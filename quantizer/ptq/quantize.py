@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 
-from gates.artefact.manifest import Artefact, Provenance
+from gates.artefact.artefact import Artefact, Provenance
 from quantizer.checkpoint.export import (
     plan_tensors,
     require_calibrated,

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from gates.artefact.manifest import MANIFEST, Artefact
+from gates.artefact.artefact import MANIFEST, Artefact
 from quantizer.checkpoint.source import read_manifest, refuse_code, require_config
 from quantizer.core.errors import SourceError
 from quantizer.core.json_file import read_object

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gates.artefact import artefact
-from gates.artefact.manifest import Artefact, Provenance
+from gates.artefact.artefact import Artefact, Provenance
 from quantizer.checkpoint.shards import ShardTensor, write_weights
 from quantizer.checkpoint.source import root_digest_of
 from quantizer.core.atomic_output import atomic_folder

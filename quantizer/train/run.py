@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.artefact import artefact
-from gates.artefact.manifest import Artefact
+from gates.artefact.artefact import Artefact
 from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4
 from quantizer.checkpoint.source import Source, load_model, open_source, skeleton
 from quantizer.core.atomic_output import atomic_folder, check_available

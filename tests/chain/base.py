@@ -14,8 +14,7 @@ from gguf import MODEL_ARCH, GGUFReader, get_tensor_name_map
 from gguf.quants import dequantize
 from safetensors.torch import load_file, save_file
 
-from gates.artefact.artefact import load, seal
-from gates.artefact.manifest import MANIFEST, Provenance
+from gates.artefact.artefact import MANIFEST, Provenance, load, seal
 from tests.chain.settings import MODELS
 
 THIN: Final = MODELS / "annie-nano-thin-ptq"

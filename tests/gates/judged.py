@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gates.artefact.manifest import Lineage
+from gates.artefact.artefact import Lineage
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.verdict import CaseResult, ControlResult, Outcome, Verdict
 from gates.judge.context import ArmName, Measurements, Timing

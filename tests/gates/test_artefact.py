@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from gates.artefact.artefact import Problem, load, seal, verify
-from gates.artefact.manifest import (
+from gates.artefact.artefact import (
     MANIFEST,
     Artefact,
     FileEntry,
+    Problem,
     Provenance,
+    load,
     parse,
     root_digest,
     same_lineage,
+    seal,
+    verify,
 )
 from gates.contracts.errors import ManifestError
 

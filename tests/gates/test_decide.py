@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gates.artefact.manifest import Lineage
+from gates.artefact.artefact import Lineage
 from gates.contracts.verdict import CaseResult, Decision, GateResult, Tier, Verdict
 from gates.judge.context import Measurements, Timing
 from gates.judge.decide import decide, extensions, judge_control

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gates.artefact.manifest import Artefact, FileEntry, Provenance
+from gates.artefact.artefact import Artefact, FileEntry, Provenance
 from gates.contracts.case import Case
 from gates.contracts.errors import RunError
 from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, Sample, TimedRead

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from gates.artefact.manifest import Provenance
+from gates.artefact.artefact import Provenance
 from quantizer.checkpoint.export import seal, write_nvfp4
 from quantizer.checkpoint.source import Source, load_model, open_source
 from quantizer.core.atomic_output import atomic_folder

@@ -14,7 +14,7 @@ gguf = pytest.importorskip("gguf", reason=INSTALL)
 from safetensors.torch import save_file  # noqa: E402
 
 from gates.artefact import artefact  # noqa: E402
-from gates.artefact.manifest import MANIFEST  # noqa: E402
+from gates.artefact.artefact import MANIFEST  # noqa: E402
 from quantizer.checkpoint.from_gguf import as_folder  # noqa: E402
 from quantizer.checkpoint.source import load_model, open_source  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402

@@ -13,7 +13,7 @@ from deploy.engine.questions import read_template
 from deploy.engine.weights import is_projector
 from deploy.memory.sizing import kv_values
 from gates.artefact import artefact
-from gates.artefact.manifest import MANIFEST
+from gates.artefact.artefact import MANIFEST
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError
 

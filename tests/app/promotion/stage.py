@@ -17,8 +17,7 @@ from app.engines.identity import describe
 from app.promotion.facts import suite_in_force
 from app.promotion.state_machine import TABLE, Action, Effect, EffectEvidence, OperationPhase, OperationPlan
 from app.promotion.steps import HANDLERS, Dependencies
-from gates.artefact.artefact import folder_of, load
-from gates.artefact.manifest import Artefact
+from gates.artefact.artefact import Artefact, folder_of, load
 from gates.policy.load import load_policy
 from gates.report import dsse
 from gates.report.keys import load_or_make

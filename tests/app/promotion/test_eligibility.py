@@ -25,7 +25,7 @@ from app.registry.registry import Registry
 from app.registry.values import AuditEntry, KnownEngine, KnownReport, Revocation, Thing
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact
-from gates.artefact.manifest import Provenance
+from gates.artefact.artefact import Provenance
 from gates.contracts.numerics import Numerics, Part
 from gates.contracts.verdict import Verdict
 from gates.policy.load import load_policy

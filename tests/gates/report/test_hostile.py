@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gates.artefact.manifest import parse as parse_manifest
+from gates.artefact.artefact import parse as parse_manifest
 from gates.contracts import sample
 from gates.contracts.errors import ManifestError, SamplesError
 from gates.decode.decoder import DecodeError
