@@ -29,13 +29,14 @@ from gates.artefact import artefact as artefacts
 from gates.artefact.artefact import MANIFEST, Artefact, Provenance, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.errors import ManifestError, RunError, SuiteError
+from gates.contracts.strict_json import read_objects
 from gates.detect.tags import added_tokens
 from gates.policy.load import DERIVED, check_policy, policy_for
 from gates.report.statement import Harness, Pinned
 from gates.run.job import GateJob, ServedModel
 from gates.run.rulings import OutsideChecks
 from gates.run.target import Variant
-from gates.suite import contamination
+from gates.suite.contamination import ContaminationCheck
 from gates.suite.draw import drawn
 from gates.suite.load import load_suite
 from gates.suite.own import is_own
@@ -247,7 +248,7 @@ def check_contamination(job: GateJob, data: Iterable[Path]) -> tuple[Pinned, ...
     if origin.data_digest == job.suite.digest:
         raise SuiteError(f"{job.candidate.artefact.name} was trained on suite {job.suite.name}; use another")
     for path in data:
-        found = contamination.overlaps(job.suite, contamination.read_conversations(path))
+        found = ContaminationCheck(job.suite).overlaps(row for _, row in read_objects(path))
         if found:
             raise SuiteError(
                 f"{path}: {len(found)} prompts of suite {job.suite.name} occur in it, the first: {found[0]}; "

@@ -25,13 +25,9 @@ class Numerics:
     kv_cache: str | None = None
     gpu: str | None = None
 
-    def of(self, part: Part) -> str | None:
-        value: str | None = getattr(self, part)
-        return value
-
     def __str__(self) -> str:
         """All that is known, in one line."""
-        known = [f"{_WORDS[part]} {self.of(part)}" for part in PARTS if self.of(part) is not None]
+        known = [f"{_WORDS[part]} {value}" for part in PARTS if (value := getattr(self, part)) is not None]
         return ", ".join(known) or "nothing known"
 
 
@@ -47,7 +43,8 @@ def differences(stated: Numerics, found: Numerics, *, unknown: bool = False) -> 
     return tuple(
         Difference(part, f"{_WORDS[part]} was {_known(was)} in the report and is {_known(now)} here")
         for part in PARTS
-        if (was := stated.of(part)) != (now := found.of(part)) and (unknown or None not in (was, now))
+        if (was := getattr(stated, part)) != (now := getattr(found, part))
+        and (unknown or None not in (was, now))
     )
 
 

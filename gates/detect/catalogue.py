@@ -8,8 +8,8 @@ from gates.contracts.case import Case
 from gates.detect.answers import find_wrong_answer
 from gates.detect.checks import find_failed_checks
 from gates.detect.detection import Detection
-from gates.detect.everyday import find_everyday_fault, find_refusal
 from gates.detect.leak import find_leaks
+from gates.detect.live import find_everyday_fault, find_refusal
 from gates.detect.loop import find_loops
 from gates.detect.markdown import find_markdown
 from gates.detect.rawcall import find_raw_calls

@@ -7,7 +7,7 @@ the read that completed it.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gates.contracts.sample import Sample, TimedRead, TransportFault
@@ -26,41 +26,31 @@ class ReplyCall:
     arguments: str
 
 
-@dataclass(slots=True)
-class _OpenCall:
-    start: CallStart
-    fragments: list[str] = field(default_factory=list)
-
-    def repeats(self, start: CallStart) -> bool:
-        """Whether a name under an index in use belongs to the same call: some servers write it into every delta, others
-        (transformers serve) send each call whole, always with index 0 and the same id.
-        """
-        is_same = start.name == self.start.name and start.id in (None, self.start.id)
-        return is_same and not _is_object("".join(self.fragments))
-
-
 def join_calls(events: Iterable[CallStart | CallArguments]) -> tuple[ReplyCall, ...]:
     """The calls that these events of one reply make. Arguments that no name came before are a call without a name."""
-    calls: list[_OpenCall] = []
-    last: dict[int, _OpenCall] = {}
+    calls: list[tuple[CallStart, list[str]]] = []
+    last: dict[int, tuple[CallStart, list[str]]] = {}
     for event in events:
         call = last.get(event.index)
-        if call is None or (isinstance(event, CallStart) and not call.repeats(event)):
+        if call is None or (isinstance(event, CallStart) and not _repeats(event, *call)):
             start = event if isinstance(event, CallStart) else CallStart(event.choice, event.index, "")
-            call = last[event.index] = _OpenCall(start)
+            call = last[event.index] = (start, [])
             calls.append(call)
         if isinstance(event, CallArguments):
-            call.fragments.append(event.fragment)
-    return tuple(
-        ReplyCall(call.start.index, call.start.id, call.start.name, "".join(call.fragments)) for call in calls
-    )
+            call[1].append(event.fragment)
+    return tuple(ReplyCall(start.index, start.id, start.name, "".join(said)) for start, said in calls)
 
 
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
+def _repeats(again: CallStart, start: CallStart, fragments: Sequence[str]) -> bool:
+    """Whether a name under an index in use belongs to the same call: some servers write it into every delta, others
+    (transformers serve) send each call whole, always with index 0 and the same id.
+    """
+    if again.name != start.name or again.id not in (None, start.id):
         return False
+    try:
+        return not isinstance(json.loads("".join(fragments)), dict)
+    except (ValueError, RecursionError):
+        return True
 
 
 SENTENCE_END: Final = re.compile(r"[.!?।…][\"'”’)\]]{0,4}\s")

@@ -7,12 +7,10 @@ message has 13 consecutive words of it (arXiv 2005.14165, appendix C).
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import SuiteError
-from gates.contracts.strict_json import read_objects
 from gates.detect.detection import normalize
 
 NGRAM_WORDS: Final = 13
@@ -31,18 +29,8 @@ class Overlap:
         return f"{self.case}: {self.kind} in conversation {self.conversation}: {self.text!r:.160}"
 
 
-def overlaps(suite: Suite, conversations: Iterable[Mapping[str, Any]]) -> list[Overlap]:
-    """Every prompt that occurs in the conversations, once. Raises SuiteError for one without messages."""
-    check = ContaminationCheck(suite)
-    found: dict[str, Overlap] = {}
-    for number, conversation in enumerate(conversations):
-        for overlap in check.overlaps(conversation, number):
-            found.setdefault(overlap.case, overlap)
-    return list(found.values())
-
-
 class ContaminationCheck:
-    """A suite's prompts, indexed for checking conversations one at a time."""
+    """A suite's prompts, indexed for checking conversations."""
 
     def __init__(self, suite: Suite) -> None:
         self._whole, self._grams = (
@@ -55,15 +43,16 @@ class ContaminationCheck:
             for gram in set(_grams(text.split())):
                 self._grams[gram].append(case.id)
 
-    def overlaps(self, conversation: Mapping[str, Any], number: int = 0) -> list[Overlap]:
-        """Every prompt that occurs in this conversation, once. Raises SuiteError as `overlaps` does."""
+    def overlaps(self, conversations: Iterable[Mapping[str, Any]]) -> list[Overlap]:
+        """Every prompt that occurs in the conversations, once. Raises SuiteError for one without messages."""
         found: dict[str, Overlap] = {}
-        for role, text in _normalized_messages(conversation, number):
-            for case in self._whole.get(text, ()) if role == "user" else ():
-                found.setdefault(case, Overlap(case, number, "same", text))
-            for gram in _grams(text.split()):
-                for case in self._grams.get(gram, ()):
-                    found.setdefault(case, Overlap(case, number, "gram", " ".join(gram)))
+        for number, conversation in enumerate(conversations):
+            for role, text in _normalized_messages(conversation, number):
+                for case in self._whole.get(text, ()) if role == "user" else ():
+                    found.setdefault(case, Overlap(case, number, "same", text))
+                for gram in _grams(text.split()):
+                    for case in self._grams.get(gram, ()):
+                        found.setdefault(case, Overlap(case, number, "gram", " ".join(gram)))
         return list(found.values())
 
 
@@ -90,8 +79,3 @@ def _text(content: Any) -> str:
     if isinstance(content, list):
         return " ".join(str(part["text"]) for part in content if isinstance(part, Mapping) and "text" in part)
     return content if isinstance(content, str) else ""
-
-
-def read_conversations(path: Path) -> Iterator[dict[str, Any]]:
-    """The conversations of a JSONL file. Raises SuiteError that names file and line."""
-    return (row for _, row in read_objects(path))

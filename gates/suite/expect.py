@@ -1,7 +1,9 @@
 """Checks what a case expects against its gates and its tools, so that it can be judged. Pure."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -86,6 +88,16 @@ class ExpectedJudge:
             raise DecodeError("labels", "must each have an `other` reply if compare is true, and none if not")
 
 
+@lru_cache(maxsize=8192)  # checking takes half a millisecond, and many cases have the same tools
+def schema_fault(text: str) -> str | None:
+    """What is wrong with a JSON schema (given as text), or None."""
+    try:
+        Draft202012Validator.check_schema(json.loads(text))
+    except SchemaError as error:
+        return f"{error.message:.120}"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _ExpectedChecks:
     contains: Annotated[tuple[Text, ...], Meta(min_length=1)] | None = None
@@ -103,13 +115,11 @@ class _ExpectedChecks:
             raise DecodeError("language", "needs py3langid: pip install 'py3langid>=0.4'")
         try:
             re2.compile(self.regex or "", _QUIET)
-            Draft202012Validator.check_schema(self.json_schema or {})
         except re2.error as error:
-            raise DecodeError(
-                "regex", f"{self.regex!r:.80} is no pattern of RE2: {error.args[0].decode()}"
-            ) from None
-        except SchemaError as error:
-            raise DecodeError("json_schema", f"{error.message:.120}") from None
+            why = f"{self.regex!r:.80} is no pattern of RE2: {error.args[0].decode()}"
+            raise DecodeError("regex", why) from None
+        if fault := schema_fault(json.dumps(self.json_schema or {})):
+            raise DecodeError("json_schema", fault)
 
 
 @dataclass(frozen=True, slots=True)

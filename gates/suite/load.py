@@ -7,13 +7,12 @@ two cases that differ only in capitals, punctuation, system prompt or tools are 
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from jsonschema import Draft202012Validator, SchemaError
 from msgspec import Meta
 
 from gates.contracts import strict_json
@@ -24,8 +23,9 @@ from gates.decode.decoder import DecodeError, Text, nearest, read
 from gates.decode.files import TomlFiles
 from gates.detect.catalogue import GATES
 from gates.detect.detection import normalize
-from gates.suite.expect import check_expectation
-from gates.suite.own import OwnSuite, is_own, read_own
+from gates.detect.toolcall import read_arguments
+from gates.suite.expect import check_expectation, schema_fault
+from gates.suite.own import ALWAYS, OwnSuite, is_own, own_key, own_line, read_own
 
 FILES: Final = TomlFiles("suite", Path(__file__).parents[1] / "suites", SuiteError)
 shipped: Final = FILES.shipped
@@ -48,12 +48,7 @@ class _Head:
     tools_file: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteDefinitions:
-    """System prompts and tool sets that cases refer to by name."""
-
-    systems: Mapping[str, str] = field(default_factory=dict)
-    tools: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+_ToolSets = Mapping[str, tuple[Mapping[str, Any], ...]]
 
 
 def load_suite(name_or_path: str | Path) -> Suite:
@@ -63,16 +58,35 @@ def load_suite(name_or_path: str | Path) -> Suite:
 
 
 def _read(path: Path) -> Suite:
-    head: _Head | OwnSuite
     if is_own(path):
-        head, cases = read_own(path, _case)
-    else:
-        head = FILES.read(_Head, FILES.text(path), str(path))
-        lines = (line for name in head.cases for line in read_objects(path.parent / name, unique_keys=True))
-        cases = tuple(_placed(lines, _definitions(path, head)))
-    _check_distinct(cases, str(path))
+        own, prompts = read_own(path)
+        lines = _cases(
+            prompts, lambda i, prompt: _case(own_line(own, prompt, i, path.parent), {}, {}), own_key
+        )
+        return _suite(own, lines, path)
+    head = FILES.read(_Head, FILES.text(path), str(path))
+    systems, tools = {name: text.strip() for name, text in head.systems.items()}, _tool_sets(path, head)
+    found = (line for name in head.cases for line in read_objects(path.parent / name, unique_keys=True))
+    return _suite(head, _cases(found, lambda _, line: _case(line, systems, tools)), path)
+
+
+def _suite(head: _Head | OwnSuite, lines: Iterable[Case], path: Path) -> Suite:
+    _check_evidence(cases := tuple(lines), str(path))
     digest = digest_of(head.sampling, cases)
     return Suite(head.name or path.stem, head.version, head.description.strip(), head.sampling, cases, digest)
+
+
+def _cases(
+    lines: Iterable[tuple[str, Mapping[str, Any]]],
+    make: Callable[[int, Mapping[str, Any]], Case],
+    told: Callable[[str], str] = str,
+) -> Iterator[Case]:
+    """What `make` makes of each line and its number. An error names the line, and says what `told` makes of it."""
+    for number, (where, line) in enumerate(lines, 1):
+        try:
+            yield make(number, line)
+        except (DecodeError, SuiteError) as error:
+            raise SuiteError(f"{where}: {told(str(error))}") from None
 
 
 _read_once: Final = lru_cache(maxsize=4)(_read)
@@ -95,18 +109,13 @@ def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
 
-# -------------------------------------------------------------------------------------------- head
-
-
-def _definitions(path: Path, head: _Head) -> SuiteDefinitions:
-    """The named system prompts and tool sets."""
+def _tool_sets(path: Path, head: _Head) -> _ToolSets:
     tools = _tools(path.parent / head.tools_file) if head.tools_file else {}
     for name, members in head.tools.items():
         for member in members:
             if member not in tools:
                 raise SuiteError(f"{path}: tools.{name}: {member!r} is not in {head.tools_file}")
-    sets = {name: tuple(tools[member] for member in members) for name, members in head.tools.items()}
-    return SuiteDefinitions({name: text.strip() for name, text in head.systems.items()}, sets)
+    return {name: tuple(tools[member] for member in members) for name, members in head.tools.items()}
 
 
 def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -120,19 +129,7 @@ def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
         raise SuiteError(f"{path}: {refused}") from None
 
 
-# ------------------------------------------------------------------------------------------- cases
-
-
-def _placed(lines: Iterable[tuple[str, Mapping[str, Any]]], definitions: SuiteDefinitions) -> Iterator[Case]:
-    """The cases of these lines; an error names its line."""
-    for where, document in lines:
-        try:
-            yield _case(document, definitions)
-        except (DecodeError, SuiteError) as error:
-            raise SuiteError(f"{where}: {error}") from None
-
-
-def _check_distinct(cases: Collection[Case], where: str) -> None:
+def _check_evidence(cases: Collection[Case], where: str) -> None:
     if not cases:
         raise SuiteError(f"{where}: has no prompt; a suite that asks nothing passes nothing")
     ids: set[str] = set()
@@ -146,6 +143,10 @@ def _check_distinct(cases: Collection[Case], where: str) -> None:
             raise SuiteError(
                 f"{where}: {other!r} and {case.id!r} say the same; the second is no new evidence"
             )
+    if "judge" in (asked := {gate for case in cases for gate in case.gates}) and asked <= {*ALWAYS, "judge"}:
+        raise SuiteError(
+            f"{where}: judge is its only check; a model's opinion alone decides nothing: add contains, regex, calls or another"
+        )
 
 
 def _spoken_text(case: Case) -> str:
@@ -165,12 +166,8 @@ class _CalledFunction:
     arguments: str
 
     def __post_init__(self) -> None:
-        try:
-            sound = isinstance(strict_json.loads(self.arguments), dict)
-        except ValueError:
-            sound = False
-        if not sound:
-            raise DecodeError("arguments", "must be an object as a text of JSON")
+        if isinstance(why := read_arguments(self.arguments), str):
+            raise DecodeError("arguments", f"must be an object as a text of JSON ({why})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +228,13 @@ class _Line:
             raise DecodeError("tool_choice", "says nothing without tools")
 
 
-def _case(document: Mapping[str, Any], definitions: SuiteDefinitions = SuiteDefinitions()) -> Case:
+def _case(document: Mapping[str, Any], systems: Mapping[str, str], sets: _ToolSets) -> Case:
     line = read(_Line, document)
-    tools = _case_tools(document.get("tools", []), definitions)
+    tools = _case_tools(document.get("tools", []), sets)
     needed = {found for gate in line.gates if (found := GATES[gate].expects)}
     check_expectation(line.expect, needed, tools)
     shared = {name: getattr(line, name) for name in _SHARED}
-    return Case(messages=_messages(line, document, definitions), tools=tools, **shared)
+    return Case(messages=_messages(line, document, systems), tools=tools, **shared)
 
 
 _SHARED: Final = ("id", "gates", "tool_choice", "expect", "named", "stage", "language", "turn")
@@ -250,17 +247,17 @@ def _known(key: str, name: str, known: Collection[str]) -> None:
 
 
 def _messages(
-    line: _Line, document: Mapping[str, Any], definitions: SuiteDefinitions
+    line: _Line, document: Mapping[str, Any], systems: Mapping[str, str]
 ) -> tuple[Mapping[str, Any], ...]:
     """The messages as they stand in the file, after the system prompt that the line names."""
     _check_messages(line.messages)
     messages = tuple(document.get("messages", [{"role": "user", "content": line.user}]))
     if (name := line.system) is None:
         return messages
-    _known("system", name, definitions.systems)
+    _known("system", name, systems)
     if messages[0]["role"] == "system":
         raise DecodeError("system", "names a prompt, but messages begin with one of their own")
-    return ({"role": "system", "content": definitions.systems[name]}, *messages)
+    return ({"role": "system", "content": systems[name]}, *messages)
 
 
 def _check_messages(messages: Sequence[_Message]) -> None:
@@ -290,10 +287,10 @@ def _check_messages(messages: Sequence[_Message]) -> None:
 # ------------------------------------------------------------------------------------------- tools
 
 
-def _case_tools(value: Any, definitions: SuiteDefinitions) -> tuple[Mapping[str, Any], ...]:
+def _case_tools(value: Any, sets: _ToolSets) -> tuple[Mapping[str, Any], ...]:
     if isinstance(value, str):
-        _known("tools", value, definitions.tools)
-        return definitions.tools[value]
+        _known("tools", value, sets)
+        return sets[value]
     names = [tool.function.name for tool in read(_TOOLS, value, "tools")]
     if len(set(names)) != len(names):
         raise DecodeError("tools", f"have a name twice: {', '.join(sorted(names))}")
@@ -310,34 +307,16 @@ class _Function:
     def __post_init__(self) -> None:
         if self.parameters.get("type") != "object":
             raise DecodeError("parameters", "must be the schema of an object")
-        if fault := _schema_fault(json.dumps(self.parameters)):
+        if fault := schema_fault(json.dumps(self.parameters)):
             raise DecodeError("parameters", fault)
 
 
 @dataclass(frozen=True, slots=True)
-class _Tool:
-    """An OpenAI tool object."""
+class ToolObject:
+    """An OpenAI tool object, whose parameters are the schema of an object."""
 
     type: Literal["function"]
     function: _Function
 
 
-_TOOLS: Final = tuple[_Tool, ...]
-
-
-def check_tool(tool: Any, where: str) -> None:
-    """Raise SuiteError unless this is an OpenAI tool object whose parameters are the schema of an object."""
-    try:
-        read(_Tool, tool, where)
-    except DecodeError as refused:
-        raise SuiteError(str(refused)) from None
-
-
-@lru_cache(maxsize=8192)  # checking takes half a millisecond, and many cases have the same tools
-def _schema_fault(text: str) -> str | None:
-    """What is wrong with a JSON schema (given as text), or None."""
-    try:
-        Draft202012Validator.check_schema(json.loads(text))
-    except SchemaError as error:
-        return f"{error.message:.120}"
-    return None
+_TOOLS: Final = tuple[ToolObject, ...]

@@ -9,14 +9,14 @@ or a table with `prompts` and what they share; a JSONL file has a prompt in each
 import ast
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
-from gates.contracts.case import Case, Sampling
+from gates.contracts.case import Sampling
 from gates.contracts.errors import SuiteError
 from gates.contracts.strict_json import read_objects
 from gates.decode.decoder import DecodeError, Text, nearest, read
@@ -76,38 +76,23 @@ def is_own(name_or_path: str | Path) -> bool:
     return Path(name_or_path).suffix in _SUFFIXES
 
 
-def read_own(path: Path, make: Callable[[Mapping[str, Any]], Case]) -> tuple[OwnSuite, tuple[Case, ...]]:
-    """The file, and its cases, which `make` makes of lines of `gates.suite.load`. Raises SuiteError, in the words of the file."""
+def read_own(path: Path) -> tuple[OwnSuite, list[tuple[str, Mapping[str, Any]]]]:
+    """The file, and the place and the table of each prompt. Raises SuiteError."""
     if path.suffix == ".jsonl":
-        found = list(read_objects(path, unique_keys=True))
-        suite = OwnSuite(tuple(prompt for _, prompt in found))
-        places = [where for where, _ in found]
-    else:
-        suite = _yaml(path)
-        places = [f"{path}: prompts[{i}]" for i in range(len(suite.prompts))]
-    cases = []
-    for number, (where, prompt) in enumerate(zip(places, suite.prompts, strict=True), 1):
-        try:
-            cases.append(make(_line(suite, read(_Prompt, prompt), f"{number:03d}", path.parent)))
-        except (DecodeError, SuiteError) as refused:
-            raise SuiteError(f"{where}: {_OF_A_LINE.sub(_own_key, str(refused))}") from None
-    asked = {gate for case in cases for gate in case.gates}
-    if "judge" in asked and asked.isdisjoint(("tools", "checks")):
-        raise SuiteError(
-            f"{path}: judge is its only check; a model's opinion alone decides nothing: add contains, regex, calls or another"
-        )
-    return suite, tuple(cases)
+        found = list[tuple[str, Mapping[str, Any]]](read_objects(path, unique_keys=True))
+        return OwnSuite(tuple(prompt for _, prompt in found)), found
+    suite = _yaml(path)
+    return suite, [(f"{path}: prompts[{i}]", prompt) for i, prompt in enumerate(suite.prompts)]
 
 
-_OF_A_LINE: Final = re.compile(r"\A(?:expect\.(?:checks\.)?|(messages))")
-"""What the path of an error in a line has, and that of the same key of a prompt has not."""
+def own_key(told: str) -> str:
+    """An error of a line, with the key of the prompt that the line was made of."""
+    return re.sub(r"\Aexpect\.(?:checks\.)?", "", re.sub(r"\Amessages", "turns", told))
 
 
-def _own_key(found: re.Match[str]) -> str:
-    return "turns" if found[1] else ""
-
-
-def _line(suite: OwnSuite, prompt: _Prompt, number: str, folder: Path) -> dict[str, Any]:
+def own_line(suite: OwnSuite, table: Mapping[str, Any], number: int, folder: Path) -> dict[str, Any]:
+    """A prompt as a line of `gates.suite.load`. Raises DecodeError."""
+    prompt = read(_Prompt, table)
     expect: dict[str, Any] = {}
     if prompt.no_call:
         expect["calls"] = []
@@ -126,7 +111,7 @@ def _line(suite: OwnSuite, prompt: _Prompt, number: str, folder: Path) -> dict[s
         expect["judge"] = {**suite.judge, **own}
     system = prompt.system or suite.system
     return {
-        "id": prompt.id or f"prompt-{number}",
+        "id": prompt.id or f"prompt-{number:03d}",
         "gates": [*ALWAYS, *(gate for gate, key in _GATES.items() if key in expect)],
         "messages": [*([{"role": "system", "content": system}] if system else []), *_turns(prompt)],
         "tools": [_tool(tool) for tool in (suite.tools if prompt.tools is None else prompt.tools)],

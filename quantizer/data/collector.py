@@ -144,7 +144,7 @@ class DataCollector:
                 self._examine(conversation)
 
     def _overlap(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        found = (overlap for check in self._checks for overlap in check.overlaps({"messages": messages}))
+        found = (overlap for check in self._checks for overlap in check.overlaps([{"messages": messages}]))
         first = next(found, None)
         return f"wall: {first.kind}" if first else ""
 

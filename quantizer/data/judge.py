@@ -7,7 +7,7 @@ from typing import Any, Final
 from gates.contracts.case import Case
 from gates.detect.catalogue import GATES
 from gates.detect.detection import Detection
-from gates.detect.everyday import find_refusal
+from gates.detect.live import find_refusal
 from gates.detect.toolcall import find_call_faults
 from gates.reply.reply import Reply
 

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from gates.contracts.case import Sampling
-from gates.contracts.errors import SuiteError
 from gates.decode.decoder import DecodeError, Meta, nearest, read
 from gates.decode.files import TomlFiles
 from gates.detect.script import SCRIPTS
 from gates.suite.load import FILES as SUITES
-from gates.suite.load import check_tool
+from gates.suite.load import ToolObject
 from quantizer.core.errors import RecipeError
 
 FILES: Final = TomlFiles("plan", Path(__file__).parent / "plans", RecipeError)
@@ -145,14 +144,14 @@ def load_plan(name_or_path: str) -> DataPlan:
             FILES.text(path.parent / table["tools_file"] if table.get("tools_file") else TOOLS)
         )
         return make_plan(table, listed)
-    except (DecodeError, SuiteError, ValueError) as error:
+    except ValueError as error:
         if isinstance(error, RecipeError):
             raise
         raise RecipeError(f"{path}: {error}") from None
 
 
 def make_plan(table: Mapping[str, Any], listed: list[Any]) -> DataPlan:
-    """A plan from its table and a list of OpenAI tool objects. Raises Refused or SuiteError."""
+    """A plan from its table and a list of OpenAI tool objects. Raises DecodeError."""
     if "toolbox" in table:
         raise DecodeError("toolbox", "unknown key; did you mean 'tools'?")
     rest = {key: value for key, value in table.items() if key != "slots"}
@@ -160,7 +159,7 @@ def make_plan(table: Mapping[str, Any], listed: list[Any]) -> DataPlan:
     slots = dict(_slots(table.get("slots", {})))
     boxed = {}
     for i, tool in enumerate(listed):
-        check_tool(tool, f"tools[{i}]")
+        read(ToolObject, tool, f"tools[{i}]")
         boxed[tool["function"]["name"]] = tool
     for name in bare.tools:
         if name not in boxed:

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gates.contracts.case import Case, Suite
-from gates.contracts.errors import SuiteError
+from gates.decode.decoder import DecodeError, read
 from gates.detect.speakable import spoken_seconds
 from gates.reply.reply import Reply, ReplyCall
 from gates.suite.contamination import ContaminationCheck
-from gates.suite.load import check_tool
+from gates.suite.load import ToolObject
 from quantizer.core.errors import DataError, UnavailableError
 from quantizer.data import conversation as rows
 from quantizer.data.judge import find_faults
@@ -138,7 +138,7 @@ class RowValidator:
     def _likenesses(self, made: rows.Conversation) -> None:
         """What a row has in common with those before it, and with the suites."""
         for name, wall in self._walls:
-            for overlap in wall.overlaps({"messages": list(made.messages)}):
+            for overlap in wall.overlaps([{"messages": list(made.messages)}]):
                 self._add("row", "wall", f"{name}: {overlap.case}, {overlap.kind}: {overlap.text!r:.100}")
         if like := self._seen.add(str(self._line), compared_text(made.messages)):
             how = "says the same as" if like[1] == 1.0 else f"is like ({like[1]:.2f})"
@@ -159,8 +159,8 @@ class RowValidator:
         sound = True
         for i, tool in enumerate(made.tools):
             try:
-                check_tool(tool, f"tools[{i}]")
-            except SuiteError as error:
+                read(ToolObject, tool, f"tools[{i}]")
+            except DecodeError as error:
                 self._add("row", "tools", str(error))
                 sound = False
         return sound

@@ -6,7 +6,7 @@ import pytest
 
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
-from gates.suite.contamination import Overlap, overlaps
+from gates.suite.contamination import ContaminationCheck, Overlap
 
 SHORT = "When is my dentist appointment?"
 LONG = (
@@ -52,7 +52,9 @@ FOUND = [
 
 @pytest.mark.parametrize("prompt, trained, rules", FOUND)
 def test_a_prompt_is_found_by_these_rules(prompt: str, trained: str, rules: set[str]) -> None:
-    assert kinds(overlaps(asked(prompt), [talk("Hello", "Hi!", trained, "Fine.")])) == rules
+    assert (
+        kinds(ContaminationCheck(asked(prompt)).overlaps([talk("Hello", "Hi!", trained, "Fine.")])) == rules
+    )
 
 
 def test_of_a_case_only_the_last_words_of_the_user_count() -> None:
@@ -64,14 +66,14 @@ def test_of_a_case_only_the_last_words_of_the_user_count() -> None:
         {"role": "tool", "tool_call_id": "c", "content": "Monday"},
     ]
 
-    assert overlaps(suite(scene), [talk(LONG, "Sunny.")]) == []
-    assert kinds(overlaps(suite(scene), [talk(SHORT, "On Monday.")])) == {"same"}
+    assert ContaminationCheck(suite(scene)).overlaps([talk(LONG, "Sunny.")]) == []
+    assert kinds(ContaminationCheck(suite(scene)).overlaps([talk(SHORT, "On Monday.")])) == {"same"}
 
 
 def test_each_rule_tells_the_first_conversation_that_has_the_prompt() -> None:
     data = [talk("Hello", "Hi!"), talk(SHORT, "Monday."), talk(SHORT, "Monday.")]
 
-    (found,) = overlaps(asked(SHORT, LONG), data)
+    (found,) = ContaminationCheck(asked(SHORT, LONG)).overlaps(data)
 
     assert (found.case, found.conversation, found.kind) == ("case-0", 1, "same")
     assert "when is my dentist appointment" in str(found)
@@ -80,4 +82,4 @@ def test_each_rule_tells_the_first_conversation_that_has_the_prompt() -> None:
 @pytest.mark.parametrize("conversation", [{}, {"messages": "hi"}, {"messages": ["hi"]}, {"text": LONG}])
 def test_what_cannot_be_read_cannot_be_cleared(conversation: dict[str, Any]) -> None:
     with pytest.raises(SuiteError, match="conversation 1: has no list of messages"):
-        overlaps(asked(SHORT), [talk("Hello"), conversation])
+        ContaminationCheck(asked(SHORT)).overlaps([talk("Hello"), conversation])

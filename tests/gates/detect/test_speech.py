@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from gates.detect.answers import find_wrong_answer
 from gates.detect.detection import LONGEST_EXCERPT
-from gates.detect.everyday import find_refusal
 from gates.detect.leak import find_leaks
-from gates.detect.live import find_violations
+from gates.detect.live import find_refusal, find_violations
 from gates.detect.markdown import find_markdown
 from gates.detect.numbers import numbers
 from gates.detect.script import find_wrong_script
