@@ -31,10 +31,6 @@ class TomlFiles:
             raise self.error(f"{name_or_path}: no such {self.kind}{hint}; or give the path of a file")
         return self.folder / f"{name_or_path}.toml"
 
-    def text(self, path: Path, most: int = -1) -> str:
-        """A file's text, `most` bytes of it at the most."""
-        return read_text(path, self.error, most)
-
     def table(self, text: str, where: str) -> dict[str, Any]:
         """The table that a TOML text holds."""
         try:
@@ -42,10 +38,10 @@ class TomlFiles:
         except (ValueError, RecursionError) as error:
             raise self.error(f"{where}: not TOML ({error})") from None
 
-    def read(self, hint: type[T], text: str, where: str, **more: Any) -> T:
-        """The value of a TOML text's table, with `more` keys."""
+    def read(self, hint: type[T], text: str, where: str) -> T:
+        """The value of a TOML text's table."""
         try:
-            return read(hint, {**more, **self.table(text, where)})
+            return read(hint, self.table(text, where))
         except DecodeError as refused:
             raise self.error(f"{where}: {refused}") from None
 

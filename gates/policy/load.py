@@ -8,7 +8,7 @@ from typing import Final
 from gates.contracts.case import Suite
 from gates.contracts.errors import PolicyError
 from gates.contracts.verdict import Tier
-from gates.decode.files import TomlFiles
+from gates.decode.files import TomlFiles, read_text
 from gates.policy.policy import (
     CompareRule,
     GateRules,
@@ -80,7 +80,7 @@ shipped: Final = FILES.shipped
 def load_policy(name_or_path: str | Path) -> Policy:
     """A shipped policy by name, or any policy by the path of its .toml file. Raises PolicyError, one line that names the key."""
     path = FILES.path(name_or_path)
-    return FILES.read(Policy, FILES.text(path), str(path))
+    return FILES.read(Policy, read_text(path, PolicyError), str(path))
 
 
 def policy_for(name_or_path: str | Path, suite: Suite) -> Policy:

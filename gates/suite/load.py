@@ -20,7 +20,7 @@ from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.errors import SuiteError
 from gates.contracts.strict_json import read_objects
 from gates.decode.decoder import DecodeError, Text, nearest, read
-from gates.decode.files import TomlFiles
+from gates.decode.files import TomlFiles, read_text
 from gates.detect.catalogue import GATES
 from gates.detect.detection import normalize
 from gates.detect.toolcall import read_arguments
@@ -64,7 +64,7 @@ def _read(path: Path) -> Suite:
             prompts, lambda i, prompt: _case(own_line(own, prompt, i, path.parent), {}, {}), own_key
         )
         return _suite(own, lines, path)
-    head = FILES.read(_Head, FILES.text(path), str(path))
+    head = FILES.read(_Head, read_text(path, SuiteError), str(path))
     systems, tools = {name: text.strip() for name, text in head.systems.items()}, _tool_sets(path, head)
     found = (line for name in head.cases for line in read_objects(path.parent / name, unique_keys=True))
     return _suite(head, _cases(found, lambda _, line: _case(line, systems, tools)), path)
@@ -120,7 +120,7 @@ def _tool_sets(path: Path, head: _Head) -> _ToolSets:
 
 def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
     try:
-        listed = strict_json.loads(FILES.text(path))
+        listed = strict_json.loads(read_text(path, SuiteError))
     except ValueError as error:
         raise SuiteError(f"{path}: not JSON ({error})") from None
     try:

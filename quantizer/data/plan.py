@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 
 from gates.contracts.case import Sampling
 from gates.decode.decoder import DecodeError, Meta, nearest, read
-from gates.decode.files import TomlFiles
+from gates.decode.files import TomlFiles, read_text
 from gates.detect.script import SCRIPTS
 from gates.suite.load import FILES as SUITES
 from gates.suite.load import ToolObject
@@ -138,12 +138,10 @@ class DataPlan:
 def load_plan(name_or_path: str) -> DataPlan:
     """Load a shipped plan by its name, or any plan by the path of its .toml file. Raises RecipeError with the key."""
     path = FILES.path(name_or_path)
-    table = FILES.table(FILES.text(path), str(path))
+    table = FILES.table(read_text(path, RecipeError), str(path))
     try:
-        listed = json.loads(
-            FILES.text(path.parent / table["tools_file"] if table.get("tools_file") else TOOLS)
-        )
-        return make_plan(table, listed)
+        tools = path.parent / table["tools_file"] if table.get("tools_file") else TOOLS
+        return make_plan(table, json.loads(read_text(tools, RecipeError)))
     except ValueError as error:
         if isinstance(error, RecipeError):
             raise

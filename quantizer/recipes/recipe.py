@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from gates.decode.decoder import DecodeError, Meta, read
-from gates.decode.files import TomlFiles
+from gates.decode.files import TomlFiles, read_text
 from quantizer.core.errors import RecipeError
 
 Scales = Literal["max", "mse", "four_over_six"]
@@ -246,7 +246,7 @@ shipped_recipes: Final = FILES.shipped
 def load_recipe(name_or_path: str | Path, changes: Iterable[str] = ()) -> Recipe:
     """Load a shipped recipe by its name, or any by the path of its .toml file, with `changes`: "train.lr=1e-6". Raises RecipeError."""
     path = FILES.path(name_or_path)
-    return parse_recipe(FILES.text(path, MAX_BYTES), path.stem, str(path), changes)
+    return parse_recipe(read_text(path, RecipeError, MAX_BYTES), path.stem, str(path), changes)
 
 
 def parse_recipe(text: str, name: str, where: str = "recipe", changes: Iterable[str] = ()) -> Recipe:
