@@ -33,12 +33,6 @@ def test_no_other_value_is_nearer(x: float) -> None:
     assert value in [VALUES[code] for code in allowed]
 
 
-def test_the_even_column_is_the_low_nibble() -> None:
-    packed = grid.pack(torch.tensor([[0x1, 0x2, 0xF, 0x8]], dtype=torch.uint8))
-
-    assert packed.tolist() == [[0x21, 0x8F]]
-
-
 @given(st.floats(-9, 9, width=32))
 def test_the_table_of_borders_is_the_rounding(x: float) -> None:
     beside = torch.tensor([x, *grid.BORDERS])

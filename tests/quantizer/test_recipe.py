@@ -1,35 +1,9 @@
-"""Recipes: every strategy is there, and what is wrong with one is a line that names the key."""
-
-import json
+"""Recipes: what is wrong with one is a line that names the key."""
 
 import pytest
 
 from quantizer.core.errors import RecipeError
-from quantizer.recipes.recipe import (
-    FILES,
-    load_recipe,
-    parse_recipe,
-    recipe_as_json,
-    shipped_recipes,
-)
-
-STRATEGIES = {
-    "default", "mlp_only", "awq_lite", "awq_mse", "mse", "four_over_six", "auto_mixed", "careful", "w4a16",
-    "autoround", "gptq", "awq_gptq", "delta", "qat", "qat_no_think", "qat_lora", "qad", "qad_mix", "lsq", "sft",
-}  # fmt: skip
-
-
-def test_there_is_a_recipe_for_every_strategy() -> None:
-    assert set(shipped_recipes()) == STRATEGIES
-
-
-@pytest.mark.parametrize("name", sorted(STRATEGIES))
-def test_a_shipped_recipe_says_why_it_is_there(name: str) -> None:
-    recipe = load_recipe(name)
-
-    assert (FILES.folder / f"{name}.toml").read_text().startswith("# ")
-    assert recipe.name == name and 10 < len(recipe.description) < 90
-    assert json.loads(json.dumps(recipe_as_json(recipe))) == recipe_as_json(recipe)
+from quantizer.recipes.recipe import load_recipe, parse_recipe
 
 
 @pytest.mark.parametrize(
@@ -52,21 +26,11 @@ def test_the_peak_learning_rate_is_that_of_the_models_size(name: str, parameters
 
 WRONG = [
     ("weigths = 1", "weigths: unknown key; did you mean 'weights'?"),
-    ("[weights]\nscale = 'mse'", "weights.scale: unknown key; did you mean 'scales'?"),
     ("[weights]\nscales = 'best'", "weights.scales: must be one of max, mse, four_over_six, not 'best'"),
-    ("[train]\nlr = '1e-5'", "train.lr: must be a number of at least 0 and at most 1, not '1e-5'"),
     ("[train]\nlr = 2.0", "train.lr: must be a number of at least 0 and at most 1, not 2.0"),
     (
         "[train]\nlr_up_to = [{ parameters = 2, lr = 0.1 }, { parameters = 2, lr = 0.2 }]",
         "train.lr_up_to: must be in rising order of parameters",
-    ),
-    (
-        "[train]\nlr_up_to = [{ parameters = 0, lr = 0.1 }]",
-        "train.lr_up_to[0].parameters: must be a whole number of at least 1 and at most 1000000000000000, not 0",
-    ),
-    (
-        "[train]\nlr_up_to = [{ parameters = 2, lr = 3 }]",
-        "train.lr_up_to[0].lr: must be a number of at least 0 and at most 1, not 3",
     ),
     ("[train]\nepochs = true", "train.epochs: must be a number of at least 0.001 and at most 1000, not True"),
     ("[train]\nbetas = [0.9]", "train.betas: must be two numbers below 1"),
@@ -77,20 +41,13 @@ WRONG = [
     ),
     ("[layers]\ninclude = []", "layers.include: must be a list that is not empty, not []"),
     ("[layers]\nexclude = '*o_proj'", "layers.exclude: must be a list, not '*o_proj'"),
-    ("[layers]\nfirst = -1", "layers.first: must be a whole number of at least 0 and at most 1000, not -1"),
-    (
-        "[auto]\neffective_bits = 4",
-        "auto.effective_bits: must be a number of at least 4.5 and at most 16.0, not 4",
-    ),
     ("[lora]\nrank = 8", 'lora: needs a [train] of "weights"'),
     ("[feedback]\n[train]", "feedback: cannot be joined with train"),
-    ("[feedback]\ndelta = 2.0", "feedback.delta: must be a number of at least 0 and at most 1, not 2.0"),
     (
         "backend = 'auto_round'\nactivations = 'bf16'",
         "activations: auto_round rounds inputs, too; leave the key out",
     ),
     ("backend = 'auto_round'\n[awq]", "backend: auto_round takes no [awq]"),
-    ("backend = 'auto_round'\n[train]", "backend: auto_round takes no [train]"),
     ("[rounding]\nsteps = 5", 'rounding: is AutoRound\'s; needs backend = "auto_round"'),
     (
         "backend = 'auto_round'\n[weights]\nscales = 'mse'",

@@ -56,17 +56,3 @@ def test_the_sweep_finds_the_best_of_all_scales(seed: int, kind: str, larger: fl
     found = scales.sweep(weight, second)
 
     assert torch.equal(found.view(torch.uint8), all_scales(weight, second).view(torch.uint8))
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from(["bell", "powers", "edges"]))
-def test_four_over_six_takes_the_better_of_its_two(seed: int, kind: str) -> None:
-    weight = weights(seed, kind)
-    amax = weight.abs().amax().float()
-    second = blocks.tensor_scale(amax, blocks.FOUR_OVER_SIX)
-    six, four = (blocks.static_scale(blocks.block_amax(weight) * more, amax, 256.0) for more in (1, 1.5))
-    found = scales.four_over_six(weight, amax)
-    better = error(weight, four, second) < error(weight, six, second)
-
-    assert torch.equal(found.float(), torch.where(better, four.float(), six.float()))
-    assert kind != "bell" or 0.1 < better.float().mean() < 0.9

@@ -155,26 +155,6 @@ def lines(out: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize(
-    "arguments, code",
-    [
-        ("{\"query\": \"Priya\", \"query\": \"Arjun\"}", "toolcall: invalid_json"),
-        ("{\"query\": 7}", "toolcall: type_error:simple"),
-        ("{\"query\": \"the weather\"}", "toolcall: value_error"),
-        ("{\"query\": ", "toolcall: invalid_json"),
-    ],
-)  # fmt: skip
-def test_a_call_is_held_against_its_schema_and_against_the_wish(
-    arguments: str, code: str, teacher: Teacher, plan: Path, tmp_path: Path
-) -> None:
-    teacher.mischief = lambda body, number: (
-        whole(calls=[("search_memory", arguments)]) if number == 1 else None
-    )
-    manifest = made(teacher, plan, tmp_path / "out", "--count", "factual=0", "--concurrency", "1")
-
-    assert manifest["rejected"]["memory"] == {code: 1} and manifest["categories"]["memory"] == 4
-
-
 def test_what_a_suite_asks_is_never_asked_of_the_teacher(
     teacher: Teacher, plan: Path, tmp_path: Path
 ) -> None:
