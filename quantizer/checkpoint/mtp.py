@@ -45,7 +45,7 @@ def whole_head(names: Iterable[str]) -> bool:
 def mtp_facts(source: Source, trained: bool) -> dict[str, Any] | None:
     """What an artefact says of the head, as JSON values; None without one. `trained`: the body was trained, and the head was not."""
     held = [name for name in source.folder.tensors if inside(name)]
-    promised = int(source.text_config.get("mtp_num_hidden_layers") or 0)
+    promised = int(source.folder.text_config.get("mtp_num_hidden_layers") or 0)
     if not held:
         lost = "config.json names a head that the source folder does not hold: do not draft with it"
         return {"tensors": 0, "state": lost} if promised else None

@@ -45,15 +45,9 @@ class Source:
         return self.folder.config
 
     @property
-    def text_config(self) -> Mapping[str, Any]:
-        """The configuration of the text model; for a text-only model, the whole configuration."""
-        part = self.config.get("text_config")
-        return part if isinstance(part, dict) else self.config
-
-    @property
     def dtype(self) -> str:
         """The type of most weights, in the notation of safetensors."""
-        for config in (self.config, self.text_config):
+        for config in (self.config, self.folder.text_config):
             named = config.get("dtype") or config.get("torch_dtype")
             if named in FLOATS:
                 return FLOATS[named]

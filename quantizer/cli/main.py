@@ -15,8 +15,6 @@ from importlib.util import find_spec
 from os import EX_DATAERR, EX_IOERR, EX_UNAVAILABLE
 from typing import TYPE_CHECKING, Any, Final
 
-from quantizer.cli.plan import unknown_host
-
 if TYPE_CHECKING:
     from quantizer.plan.machine import ReadHost
 
@@ -28,8 +26,9 @@ INTERRUPTED = 130
 MISSING: Final = "torch is not installed, which this needs: make quantizer"
 
 
-def add(commands: Any, read_host: ReadHost = unknown_host) -> None:
-    """Add both commands. commands: the result of argparse's `add_subparsers`. read_host: for the check before a job."""
+def add(commands: Any, read_host: ReadHost = lambda: None) -> None:
+    """Add both commands. commands: the result of argparse's `add_subparsers`. read_host: for the check before a job;
+    without it every job is admitted."""
     words = "quantize a model to NVFP4 or GGUF, and check the result"
     _command(commands, "quantize", QUANTIZE, words).set_defaults(read_host=read_host)
     words = "make and check conversations for calibration and training"

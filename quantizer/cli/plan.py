@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from quantizer.plan.machine import Machine, ReadHost
+    from quantizer.plan.machine import Machine
     from quantizer.plan.memory import DataSize
+    from quantizer.plan.model import PlannedModel
     from quantizer.plan.resources import ResourcePlan
     from quantizer.recipes.recipe import Recipe
 
@@ -70,41 +71,39 @@ def run(args: argparse.Namespace) -> int:
 
 
 def refuse_if_short(args: argparse.Namespace, recipe: Recipe, device: str) -> None:
-    """The check before a job. Raises ResourceError if memory or disk are short; other faults are left to the job to report."""
-    from quantizer.core.errors import RecipeError, ResourceError, SourceError
-    from quantizer.plan.machine import read_machine
-    from quantizer.plan.model import read_model
+    """The check before a job. Raises ResourceError if memory or disk are short."""
     from quantizer.plan.resources import plan
 
-    if args.force:
-        return
-    machine = read_machine(_reader(args), args.out, device)
-    if machine.gpu is None and device != "cpu":  # without nvidia-smi its memory is not known
-        return
-    try:
-        data, bf16 = _size(args.data), getattr(args, "bf16", None) is not None
-        made = plan(read_model(args.source), recipe, machine, data, bf16=bf16)
-    except (OSError, RecipeError, SourceError):
-        return
-    if made.short:
-        raise ResourceError(f"{made.why}; --force runs it nevertheless")
+    def why(model: PlannedModel, machine: Machine) -> str:
+        bf16 = getattr(args, "bf16", None) is not None
+        return plan(model, recipe, machine, _size(args.data), bf16=bf16).why
+
+    _refuse(args, args.source, device, why)
 
 
 def refuse_gguf_if_short(args: argparse.Namespace) -> None:
     """The check before a GGUF file is written. Raises ResourceError if memory or disk are short."""
-    from quantizer.core.errors import ResourceError, SourceError
+    from quantizer.plan.resources import gguf_shortage
+
+    _refuse(args, args.folder, "cpu", lambda model, machine: gguf_shortage(model, args.kind, machine))
+
+
+def _refuse(
+    args: argparse.Namespace, source: Path, device: str, why: Callable[[PlannedModel, Machine], str]
+) -> None:
+    """Faults of the source or the recipe are left to the job to report."""
+    from quantizer.core.errors import RecipeError, ResourceError, SourceError
     from quantizer.plan.machine import read_machine
     from quantizer.plan.model import read_model
-    from quantizer.plan.resources import gguf_shortage
 
     if args.force:
         return
     try:
-        why = gguf_shortage(read_model(args.folder), args.kind, read_machine(_reader(args), args.out, "cpu"))
-    except SourceError:
+        reason = why(read_model(source), read_machine(args.read_host, args.out, device))
+    except (OSError, RecipeError, SourceError):
         return
-    if why:
-        raise ResourceError(f"{why}; --force runs it nevertheless")
+    if reason:
+        raise ResourceError(f"{reason}; --force runs it nevertheless")
 
 
 def force_argument(parser: argparse.ArgumentParser) -> None:
@@ -137,11 +136,12 @@ def lines(made: ResourcePlan) -> Iterable[str]:
 
 
 def _machine(args: argparse.Namespace) -> Machine:
+    from quantizer.core.cost import chosen_device
     from quantizer.core.errors import RecipeError
     from quantizer.plan.machine import NAMED, read_machine
 
     if args.machine is None:
-        made = read_machine(_reader(args), args.out or Path.cwd(), args.device)
+        made = read_machine(args.read_host, args.out or Path.cwd(), chosen_device(args.device))
     elif args.machine in NAMED:
         made = NAMED[args.machine]
     else:
@@ -165,16 +165,6 @@ def _size(path: Path | None) -> DataSize | None:
     with opened(path) as file:
         count = sum(1 for _, line in zip(range(MOST_LINES), file, strict=False) if line.strip())
         return DataSize(count, file.seek(0, os.SEEK_END) // CHARACTERS)
-
-
-def unknown_host() -> None:
-    """A reader of the host's memory without any figures: every job is admitted."""
-
-
-def _reader(args: argparse.Namespace) -> ReadHost:
-    """What `quantizer.cli.main.add` was given."""
-    read: ReadHost = getattr(args, "read_host", unknown_host)
-    return read
 
 
 def _parts(parts: Any) -> str:

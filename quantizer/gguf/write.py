@@ -21,7 +21,6 @@ from quantizer.checkpoint.mtp import inside
 from quantizer.checkpoint.source import by_expert
 from quantizer.core.errors import SourceError
 from quantizer.core.json_file import read_object
-from quantizer.core.pre_tokenizers import LLAMA3, QWEN2, QWEN35
 from quantizer.gguf import ggml, mix
 from quantizer.gguf.arch import Architecture, TensorMapping, add_shape, architecture
 from quantizer.gguf.nvfp4 import SUPER, move, pack
@@ -33,6 +32,11 @@ from quantizer.verify.layout import is_quantized, tensors_by_module
 NVFP4: Final = "nvfp4"
 PLAIN: Final = {"BF16": Type.BF16, "F16": Type.F16, "F32": Type.F32}
 """Types that an NVFP4 file keeps unchanged."""
+QWEN2: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+QWEN35: Final = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+"""Unlike QWEN2's, it counts combining marks as letters."""
+LLAMA3: Final = QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|", 1)
+"""Like QWEN2's, with up to three digits together."""
 PRE: Final = {
     QWEN2: "qwen2",
     QWEN35: "qwen35",
@@ -40,7 +44,8 @@ PRE: Final = {
     "Digits ByteLevel": "smollm",
     "ByteLevel": "gpt-2",
 }
-"""The pre-tokenizer's pattern, or its parts where it has none, and llama.cpp's name for it."""
+"""The pre-tokenizer's pattern, or its parts where it has none, and llama.cpp's name for it (transformers, models/qwen2 and qwen3_5,
+PRETOKENIZE_REGEX; llama.cpp, src/llama-vocab.cpp)."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,7 @@ def write_gguf(folder: Path, target: Path, kind: str, name: str) -> dict[str, Ty
     "nvfp4" needs an NVFP4 folder and is lossless; "f16" also accepts one and dequantizes it; the others need BF16.
     """
     held = by_expert(open_intact_folder(folder))
-    inner = held.config.get("text_config")
-    config = {**held.config, **(inner if isinstance(inner, dict) else {})}
+    config = held.text_config
     arch = architecture(config, held.tensors)
     layers = {module for module, parts in tensors_by_module(held).items() if is_quantized(parts)}
     _check_kind(folder, kind, layers)

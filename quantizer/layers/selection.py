@@ -7,6 +7,7 @@ from typing import Final
 
 from quantizer.core.errors import RecipeError
 from quantizer.layers.fused import fused_groups
+from quantizer.nvfp4.blocks import BLOCK
 from quantizer.recipes.recipe import Layers
 
 ALWAYS_KEPT: Final = (
@@ -20,8 +21,6 @@ ALWAYS_KEPT: Final = (
 )
 """Last parts of the names of linear layers that always stay in BF16; see `quantizer.recipes.recipe.Layers`."""
 DELTANET: Final = "linear_attn"
-BLOCK: Final = 16
-"""Columns of one block of NVFP4."""
 _NUMBER: Final = re.compile(r"\.(\d+)\.")
 
 

@@ -1,17 +1,15 @@
-"""The machine that a plan is for: its memory, its disk, and how fast its GPU is. nvidia-smi tells, so torch is not needed."""
+"""The machine that a plan is for: its memory, its disk, and how fast its GPU is."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 GIB: Final = 2**30
-MIB: Final = 2**20
 
 
 class HostMemory(NamedTuple):
@@ -95,46 +93,29 @@ def accelerator(name: str) -> Accelerator | None:
     return next((figures for part, figures in ACCELERATORS.items() if part in name), None)
 
 
-def read_machine(read_host: ReadHost, out: Path, device: str | None) -> Machine:
-    """This machine. out: the output path. device: a torch device; None for a GPU if there is one."""
-    gpu = None if device == "cpu" else read_gpu(device)
-    size = os.environ.get("WORLD_SIZE", "1")
-    return Machine(gpu, read_host(), free_disk(out), int(size) if size.isascii() and size.isdigit() else 1)
+def read_machine(read_host: ReadHost, out: Path, device: str) -> Machine:
+    """This machine. out: the output path. device: a torch device that is there."""
+    gpu = read_gpu(device) if device.startswith("cuda") else None
+    return Machine(gpu, read_host(), free_disk(out), _number("WORLD_SIZE", 1))
 
 
-def read_gpu(device: str | None = None, environment: Mapping[str, str] = os.environ) -> GpuMemory | None:
-    """The GPU that torch would call `device`; None if there is none, or nvidia-smi cannot say."""
-    _, _, number = (device or "cuda").partition(":")
-    index = number if number.isdigit() else environment.get("LOCAL_RANK", "0")
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        listed = [part.strip() for part in visible.split(",")]
-        if not index.isdigit() or int(index) >= len(listed) or not listed[int(index)]:
-            return None
-        index = listed[int(index)]
-    query = (
-        "nvidia-smi",
-        "-i",
-        index,
-        "--query-gpu=name,memory.total,memory.free",
-        "--format=csv,noheader,nounits",
-    )
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return parse_gpu(done.stdout)
+def read_gpu(device: str) -> GpuMemory:
+    """The GPU that torch calls `device`; of several processes, each has its own."""
+    import torch
+
+    index = torch.device(device).index
+    index = _number("LOCAL_RANK", 0) if index is None else index
+    found = torch.cuda.get_device_properties(index)
+    if found.is_integrated or "GB10" in found.name:
+        return GpuMemory(found.name)
+    free, total = torch.cuda.mem_get_info(index)
+    return GpuMemory(found.name, total, free)
 
 
-def parse_gpu(text: str) -> GpuMemory | None:
-    """nvidia-smi's line: "NVIDIA H200, 143771, 143200" in MiB; a GB10 has "[N/A]" or "Not Supported" there."""
-    parts = [part.strip() for part in text.partition("\n")[0].split(",")]
-    if len(parts) != 3 or not parts[0]:
-        return None
-    total, free = (int(part) * MIB if part.isascii() and part.isdigit() else None for part in parts[1:])
-    if total is None or free is None or "GB10" in parts[0]:
-        return GpuMemory(parts[0])
-    return GpuMemory(parts[0], total, free)
+def _number(name: str, default: int) -> int:
+    """What torchrun has set; `quantizer.train.shard.join` refuses what is no number."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else default
 
 
 def free_disk(out: Path) -> int | None:

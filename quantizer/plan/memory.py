@@ -10,9 +10,14 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
-from quantizer.layers.selection import BLOCK, layer_index, select_layers
+from quantizer.checkpoint.streamed import HEAD_ROWS
+from quantizer.layers.selection import layer_index, select_layers
+from quantizer.nvfp4.blocks import BLOCK
 from quantizer.plan.model import PlannedModel
 from quantizer.recipes.recipe import Recipe, Train
+from quantizer.train.head import CHUNK_BYTES
+from quantizer.train.optimizer_in_backward import CHUNK
+from quantizer.verify.folder import PART_BYTES
 
 GIB: Final = 2**30
 BF16, F32, F64 = 2, 4, 8
@@ -33,16 +38,10 @@ DELTANET_BACKWARD: Final = 36
 DELTANET_SAVED: Final = 3
 """The same that a layer keeps for backward if it is not recomputed: BF16 tensors around the recurrence, whose own states
 are made again. Measured: the rows with kept layers in docs/study/low-bit/training_speed.json."""
-LOGIT_BYTES: Final = 2**28
-"""Float32 logits of one chunk of positions: `quantizer.train.head.CHUNK_BYTES`."""
-STEP_BYTES: Final = 2 * 2**27
-"""Two float32 temporaries of the optimizer in backward: `optimizer_in_backward.CHUNK` elements each."""
-PART: Final = 64 * 2**20
-"""A part of a tensor that is read or written at once: `quantizer.verify.folder.PART_BYTES`."""
+STEP_BYTES: Final = 2 * 4 * CHUNK
+"""Two float32 temporaries of the optimizer in backward."""
 PARTS: Final = 8
-"""So many of them at a time: readers, and what is hashed while the next is written."""
-HEAD_ROWS: Final = 8192
-"""Rows of the output matrix that are on the device at once in a proof: `quantizer.checkpoint.streamed.HEAD_ROWS`."""
+"""Parts of tensors that are in memory at a time: of readers, and what is hashed while the next is written."""
 PACKED: Final = 20
 """Bytes a weight while one matrix is rounded and packed: float32 steps, quotients and codes. Counted, not measured."""
 SEARCHED: Final = 24
@@ -372,13 +371,13 @@ def layer_backward(model: PlannedModel, tokens: int) -> int:
 
 
 def logits(job: Job, settings: Train) -> int:
-    """The head: what `quantizer.train.head` holds at once, in chunks of at most `LOGIT_BYTES`, with their gradients in BF16 and float32.
+    """The head: what `quantizer.train.head` holds at once, in chunks of at most `CHUNK_BYTES`, with their gradients in BF16 and float32.
 
     Where few positions are learned the logits' gradients are kept in BF16; otherwise the head's gradient is summed in float32.
     """
     model = job.model
     places = max(1, int(LEARNED * tokens_at_once(settings)))
-    most = max(1, LOGIT_BYTES // (F32 * model.vocabulary))
+    most = max(1, CHUNK_BYTES // (F32 * model.vocabulary))
     size = -(-places // -(-places // most)) * model.vocabulary
     chunk = size * (2 * (BF16 + F32) + (0 if settings.loss == "ce" else BF16 + F32))
     if not job.compiled:
@@ -423,12 +422,16 @@ def result(job: Job) -> int:
 
 
 def disk(job: Job, bf16: bool = False) -> dict[str, int]:
-    """Bytes on the disk at the worst moment, by part: a training keeps a checkpoint while it writes the next."""
+    """Bytes on the disk at the worst moment, by part: a training keeps a checkpoint while it writes the next, and its
+    teacher's hidden states."""
     parts = {"result": result(job)}
     if job.train is None:
         return parts
     if bf16 and job.train.quantized:
         parts["bf16"] = weights(job.model) + job.model.carried
+    if job.train.loss != "ce":
+        tokens = job.data.tokens if job.data else job.calibration_data
+        parts["teacher"] = int(LEARNED * tokens) * job.model.width * BF16
     kept = _kept(job, job.train)
     states = ("masters", "moments", "scales") if job.train.optimizer == "adamw" else ("weights", "moments")
     count = 1 if 0 < job.train.max_steps <= job.train.save else 2
@@ -437,14 +440,8 @@ def disk(job: Job, bf16: bool = False) -> dict[str, int]:
 
 
 def _host(job: Job) -> dict[str, int]:
-    """The process, and parts of tensors on their way from or to the disk; a teacher's hidden states, if they are not in a
-    file."""
-    parts = {
+    """The process, and parts of tensors on their way from or to the disk."""
+    return {
         "process": PROCESS_ON_CPU if job.on_cpu else PROCESS,
-        "reading": min(PARTS * PART, 2 * job.model.stored),
+        "reading": min(PARTS * PART_BYTES, 2 * job.model.stored),
     }
-    settings = job.train
-    if settings and settings.loss != "ce" and settings.optimizer == "adamw":
-        tokens = job.data.tokens if job.data else job.calibration_data
-        parts["teacher"] = int(LEARNED * tokens) * job.model.width * BF16
-    return parts

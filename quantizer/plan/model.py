@@ -40,7 +40,6 @@ class PlannedModel:
     attention_layers: int
     deltanet_layers: int
     deltanet_width: int
-    mtp: bool = False
     packed: bool = False
 
     @property
@@ -114,9 +113,7 @@ def read_model(path: Path) -> PlannedModel:
 
 def make_model(folder: Folder) -> PlannedModel:
     """From a folder with experts one by one. Raises SourceError as `read_model`, without the path."""
-    config, entries = folder.config, folder.tensors
-    inner = config.get("text_config")
-    text = {**config, **inner} if isinstance(inner, dict) else dict(config)
+    text, entries = folder.text_config, folder.tensors
     loaded = {unwrapped_name(n): e.shape for n, e in entries.items() if not n.startswith(NOT_LOADED)}
     embedding = loaded.get(EMBEDDING)
     if embedding is None or len(embedding) != 2:
@@ -128,7 +125,7 @@ def make_model(folder: Folder) -> PlannedModel:
     heads = _whole(text, "num_attention_heads")
     values = _whole(text, "linear_num_value_heads", 0) * _whole(text, "linear_value_head_dim", 128)
     return PlannedModel(
-        kind=str(config.get("model_type")),
+        kind=str(folder.config.get("model_type")),
         tensors=loaded,
         tied=tied,
         stored=sum(entry.bytes for entry in entries.values()),
@@ -142,8 +139,7 @@ def make_model(folder: Folder) -> PlannedModel:
         attention_layers=max(0, layers - deltanet),
         deltanet_layers=deltanet,
         deltanet_width=values if deltanet else 0,
-        packed="quantization_config" in config,
-        mtp=any(name.startswith(NOT_LOADED[:2]) for name in entries),
+        packed="quantization_config" in folder.config,
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 from quantizer.plan.machine import GIB, Accelerator, Machine, accelerator
 from quantizer.plan.memory import (
     GATHERED,
-    PART,
     PARTS,
     PROCESS_ON_CPU,
     DataSize,
@@ -25,6 +24,7 @@ from quantizer.plan.memory import (
 )
 from quantizer.plan.model import PlannedModel
 from quantizer.recipes.recipe import Recipe
+from quantizer.verify.folder import PART_BYTES
 
 TRAIN_DENSE: Final = 0.30
 """6 P T over peak, of a compiled dense model, without the optimizer's `MOVED` bytes. Measured: QAT of the 0.47B model in docs/study/bench.json, one H100."""
@@ -262,7 +262,7 @@ def gguf_needed(model: PlannedModel, kind: str) -> dict[str, int]:
     """Bytes of memory and disk that `manners quantize gguf` takes: parts of tensors, and the file."""
     bits = FILE_BITS.get(kind)
     file = model.stored if bits is None else int(model.parameters * bits / 8)
-    return {"memory": PROCESS_ON_CPU + PARTS * PART, "disk": file}
+    return {"memory": PROCESS_ON_CPU + PARTS * PART_BYTES, "disk": file}
 
 
 def gguf_shortage(model: PlannedModel, kind: str, machine: Machine) -> str:
@@ -275,11 +275,11 @@ def gguf_shortage(model: PlannedModel, kind: str, machine: Machine) -> str:
 
 def _told(needed: Mapping[str, int], available: Mapping[str, int]) -> str:
     lacks = [
-        f"{_gib(needed[place])} of {place}, and {_gib(available[place])} can be taken"
+        f"{gib(needed[place])} of {place}, and {gib(available[place])} can be taken"
         for place in lacking(needed, available)
     ]
     return f"needs {'; '.join(lacks)}"
 
 
-def _gib(size: int) -> str:
+def gib(size: int) -> str:
     return f"{size / GIB:.1f} GiB"

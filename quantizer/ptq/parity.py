@@ -6,7 +6,7 @@ logits are compared in slices of the vocabulary.
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from quantizer.checkpoint.source import fill, from_config
+from quantizer.checkpoint.source import fill, finish, from_config
 from quantizer.checkpoint.streamed import head_parts, stream
 from quantizer.core.batch import Batch
 from quantizer.core.decoder import decoder_layers, head, layers_name
@@ -34,7 +34,8 @@ TOKENS: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """The result of a comparison: tokens, those with `equal` logits, and the `largest` difference in units of BF16 rounding."""
+    """The result of a comparison: tokens, those with `equal` logits, and the `largest` difference in units of BF16 rounding at the
+    largest logit; NaN counts as infinitely far."""
 
     tokens: int
     equal: int
@@ -138,6 +139,17 @@ def served_model(path: Path, device: str = "cpu", weight_only: bool = False) -> 
     return stream(model, layers.folder, layers.names, device)
 
 
+def reference_model(path: Path, device: str = "cpu", *, weight_only: bool = False) -> nn.Module:
+    """The whole model of an NVFP4 folder on a device, in evaluation mode. Raises SourceError if a weight or an input scale is missing.
+
+    Hardware multiplies codes and scales the sums in float32; here the scaled values are rounded to BF16 and multiplied.
+    """
+    model, layers = open_served(path, device, weight_only)
+    if not layers.packed:
+        raise SourceError(f"{path}: no layer of it is in NVFP4")
+    return finish(layers.put(model), device)
+
+
 def open_served(path: Path, device: str, weight_only: bool) -> tuple[nn.Module, ServedLayers]:
     """The model of an NVFP4 folder without numbers, and what reads its decoder layers. Raises SourceError if a weight is missing."""
     from transformers import AutoConfig
@@ -157,13 +169,6 @@ def open_served(path: Path, device: str, weight_only: bool) -> tuple[nn.Module, 
     return model, layers
 
 
-def compare(model: nn.Module, served: nn.Module, batches: Iterable[Batch]) -> Parity:
-    """Compare the logits of two models on the same tokens, on the first one's device; padding is ignored."""
-    device = next(model.parameters()).device
-    moved = [batch.to(device) for batch in batches]
-    return compare_outputs(outputs(model, moved), head(model), served, moved)
-
-
 def outputs(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
     """The last hidden states of each batch: [rows, tokens, width]. batches: on the model's device."""
     run = Layerwise(model, batches)
@@ -173,49 +178,30 @@ def outputs(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
     return [run.finish(number) for number in range(len(batches))]
 
 
-def compare_outputs(
+def compare(
     hidden: Sequence[Tensor], matrix: nn.Module, served: nn.Module, batches: Sequence[Batch]
 ) -> Parity:
-    """Compare with a served model. hidden, matrix: what the other model has come to on these batches, and its output
-    matrix."""
+    """Compare the logits with a served model's; padding is ignored. hidden, matrix: what the other model has come to on these
+    batches, and its output matrix."""
     tokens = equal = 0
     largest = 0.0
-    theirs = outputs(served, batches)
-    for ours, other, batch in zip(hidden, theirs, batches, strict=True):
-        found = _Logits(ours[batch.attention], other[batch.attention])
-        found.read(matrix, head(served))
-        tokens += len(found.ours)
-        equal += int((found.off == 0).sum())
-        largest = max(largest, found.largest)
+    for ours, theirs, batch in zip(hidden, outputs(served, batches), batches, strict=True):
+        off, size = _distances(ours[batch.attention], theirs[batch.attention], matrix, head(served))
+        unit = (BF16_STEP * size).clamp(min=torch.finfo(torch.float32).tiny)
+        tokens += len(off)
+        equal += int((off == 0).sum())
+        largest = max(largest, float((off.amax() / unit).nan_to_num(nan=torch.inf)))
     return Parity(tokens, equal, largest)
 
 
-class _Logits:
-    """The logits of two models at the same tokens, as far as they have been compared."""
-
-    def __init__(self, ours: Tensor, theirs: Tensor) -> None:
-        self.ours, self.theirs = ours, theirs
-        device, count = ours.device, len(ours)
-        self.off = torch.zeros(count, device=device)
-        self.size = torch.zeros((), device=device)
-
-    @torch.no_grad()
-    def read(self, own: nn.Module, other: nn.Module) -> None:
-        for rows in zip(head_parts(own), head_parts(other), strict=True):
-            for begin in range(0, len(self.ours), TOKENS):
-                self._add(slice(begin, begin + TOKENS), rows)
-
-    def _add(self, some: slice, rows: tuple[Tensor, Tensor]) -> None:
-        pair = torch.stack(
-            [F.linear(x[some], w) for x, w in zip((self.ours, self.theirs), rows, strict=True)]
-        ).float()
-        self.size = torch.maximum(self.size, pair[0].abs().amax())
-        self.off[some] = torch.maximum(self.off[some], (pair[0] - pair[1]).abs().amax(dim=-1))
-
-    @property
-    def largest(self) -> float:
-        """The largest difference in units of BF16 rounding at our largest logit; NaN counts as infinitely far."""
-        if not len(self.off):
-            return 0.0
-        unit = (BF16_STEP * self.size).clamp(min=torch.finfo(torch.float32).tiny)
-        return float((self.off.amax() / unit).nan_to_num(nan=torch.inf))
+@torch.no_grad()
+def _distances(ours: Tensor, theirs: Tensor, own: nn.Module, other: nn.Module) -> tuple[Tensor, Tensor]:
+    """The largest difference of two models' logits at each token, float32 [tokens], and our largest logit, float32 []."""
+    off, size = torch.zeros(len(ours), device=ours.device), torch.zeros((), device=ours.device)
+    for rows in zip(head_parts(own), head_parts(other), strict=True):
+        for begin in range(0, len(ours), TOKENS):
+            some = slice(begin, begin + TOKENS)
+            one, another = (F.linear(x[some], w).float() for x, w in zip((ours, theirs), rows, strict=True))
+            size = torch.maximum(size, one.abs().amax())
+            off[some] = torch.maximum(off[some], (one - another).abs().amax(dim=-1))
+    return off, size

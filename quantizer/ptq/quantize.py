@@ -45,7 +45,7 @@ from quantizer.layers.attach import LayerPlan, detach, make_plan
 from quantizer.layers.linear import NVFP4Linear, nvfp4_layers
 from quantizer.ptq import sensitivity
 from quantizer.ptq.by_layer import LayerJob
-from quantizer.ptq.parity import Parity, compare, compare_outputs, served_model
+from quantizer.ptq.parity import Parity, compare, outputs, served_model
 from quantizer.recipes.recipe import Recipe, recipe_as_json
 from quantizer.verify import values
 from quantizer.verify.check import verify
@@ -228,7 +228,7 @@ def _stream(job: QuantizationJob, folder: Path) -> None:
         found = [proof.finish(number) for number in range(len(proof.batches))]
         served = served_model(folder, job.device, job.recipe.weight_only)
         job.facts["check"] = {"proof": job.proof} | _facts(
-            report, fit, compare_outputs(found, head(model), served, proof.batches)
+            report, fit, compare(found, head(model), served, proof.batches)
         )
 
 
@@ -253,7 +253,9 @@ def check_export(
     report = _sound(folder, device, source)
     fit = report.fit or sum((layer_rounding_stats(layer) for layer in layers), RoundingStats())
     served = served_model(folder, device, any(layer.weight_only for layer in layers))
-    return {"proof": job.proof} | _facts(report, fit, compare(model, served, job.proven()))
+    batches = [batch.to(device) for batch in job.proven()]
+    parity = compare(outputs(model, batches), head(model), served, batches)
+    return {"proof": job.proof} | _facts(report, fit, parity)
 
 
 def _sound(folder: Path, device: str, source: Path | None = None) -> CheckReport:

@@ -24,8 +24,8 @@ from quantizer.core.errors import DataError, SourceError
 from quantizer.data.conversation import file_digest
 from quantizer.data.dataset import chosen_rows
 from quantizer.data.render import Renderer, open_renderer
+from quantizer.ptq.parity import reference_model
 from quantizer.reference import measure
-from quantizer.reference.model import reference_model
 from quantizer.verify.folder import open_folder
 from quantizer.verify.scheme import W4A16, read_scheme
 

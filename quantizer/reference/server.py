@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from quantizer.core.errors import UnavailableError
-from quantizer.reference.model import reference_model
+from quantizer.ptq.parity import reference_model
 
 LINE: Final = "manners-reference computes with "
 """Begins the line on stderr that says what computes. `deploy.engine.dialects` reads it."""

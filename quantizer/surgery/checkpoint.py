@@ -67,12 +67,6 @@ class ModelCheckpoint:
     def config(self) -> Document:
         return self.documents[CONFIG]
 
-    @property
-    def text_config(self) -> Document:
-        """The configuration of the text model; for a text-only model, the whole configuration."""
-        part = self.config.get("text_config")
-        return part if isinstance(part, dict) else self.config
-
     def with_document(self, name: str, value: Document | None) -> ModelCheckpoint:
         """A copy with a document replaced; None removes it."""
         kept = {key: document for key, document in self.documents.items() if key != name}

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from gates.artefact.durable import draft as draft_of
 from gates.artefact.durable import sync
 from quantizer.core.errors import CheckpointError, first_line
 from quantizer.train.shard import World
@@ -90,7 +91,6 @@ class Checkpoints:
             return
         if self.world.rank == 0:
             shutil.rmtree(draft, ignore_errors=True)
-            (self.folder / f"{_RUN}.unfinished").unlink(missing_ok=True)
         reason = first_line(failed) if failed else "in another process"
         raise CheckpointError(
             f"{place}: cannot be written ({reason}); make room and go on with --resume"
@@ -98,35 +98,28 @@ class Checkpoints:
 
     def _commit(self, draft: Path, place: Path) -> None:
         """All parts are on the disk: list them, and let the folder have its name."""
-        sizes = [(draft / f"rank-{rank}.pt").stat().st_size for rank in range(self.world.size)]
-        text = json.dumps({"run": self.digest, "processes": self.world.size, "bytes": sizes}, indent=2)
-        _write_durably(draft / _MANIFEST, text + "\n")
+        text = json.dumps({"run": self.digest, "processes": self.world.size}, indent=2)
+        _write(draft / _MANIFEST, text)
         draft.rename(place)
         sync(self.folder)
         self._remove_before(place)
 
     def _parts(self, folder: Path) -> list[Path]:
-        """The parts of a checkpoint, by rank. Raises CheckpointError if it is not what its manifest says."""
+        """The parts of a checkpoint, by rank. Raises CheckpointError."""
         try:
-            sizes = json.loads((folder / _MANIFEST).read_text("utf-8"))["bytes"]
-            paths = [folder / f"rank-{rank}.pt" for rank in range(len(sizes))]
-            bad = [path for path, size in zip(paths, sizes, strict=True) if path.stat().st_size != size]
+            count = int(json.loads((folder / _MANIFEST).read_text("utf-8"))["processes"])
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise CheckpointError(
                 f"{folder}: is damaged ({error}); remove the folder to begin again"
             ) from None
-        if bad or not paths:
-            path = bad[0] if bad else folder
-            raise CheckpointError(f"{path}: is damaged (not of its size); remove the folder to begin again")
-        return paths
+        return [folder / f"rank-{rank}.pt" for rank in range(count)]
 
     def _make(self, draft: Path) -> None:
         """An empty folder to write in, and around it, the first time, the one that says what run this is."""
         if not (self.folder / _RUN).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps({"digest": self.digest, **self.about}, indent=2, ensure_ascii=False)
-            _write_durably(self.folder / f"{_RUN}.unfinished", text + "\n")
-            (self.folder / f"{_RUN}.unfinished").rename(self.folder / _RUN)
+            _write(self.folder / _RUN, text)
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
 
@@ -173,8 +166,6 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _write_durably(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    draft_of(path, f"{text}\n".encode(), 0o644).rename(path)

@@ -85,7 +85,7 @@ class Learner(nn.Module):
 @dataclass(frozen=True)
 class Teacher:
     """What the model said before it was quantized: its last hidden states at every token of the assistant's, [all,
-    width] on the CPU or in a file, and its head. From the two the whole distribution follows exactly, so that the teacher itself need
+    width] in a file, and its head. From the two the whole distribution follows exactly, so that the teacher itself need
     not be kept, nor run in every epoch. starts: where a sample's begin.
     """
 
@@ -104,7 +104,7 @@ def teacher_states(
     learner: Learner, samples: Sequence[TrainingSample], pad: int, tokens: int, folder: Path | None = None
 ) -> Teacher:
     """Run every sample through the unquantized model once. tokens: padded ones that go through at once. folder: where
-    the hidden states go to a file without a name, which the system frees with the process; None keeps them in memory.
+    the hidden states go to a file without a name, which the system frees with the process; by default the system's for such files.
     """
     starts = [0]
     for sample in samples:
@@ -125,9 +125,7 @@ def teacher_states(
 
 
 def _space(rows: int, like: Tensor, folder: Path | None) -> Tensor:
-    """Room for so many rows of hidden states, in memory or in a file that is mapped into it."""
-    if folder is None:
-        return torch.empty(rows, like.shape[1], dtype=like.dtype)
+    """Room for so many rows of hidden states in a file that is mapped into memory."""
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         count = rows * like.shape[1]
         mapped = torch.from_file(file.name, shared=True, size=count, dtype=like.dtype)

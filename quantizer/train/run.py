@@ -139,8 +139,7 @@ def _loss(trainer: Trainer, student: Student) -> float:
 
 
 def _teacher(job: QuantizationJob, settings: Train, folder: Path, world: World) -> Teacher:
-    """The folder's own model, run once and released. Where memory is short, its states are in a file in `folder`."""
-    short = settings.optimizer != "adamw"
+    """The folder's own model, run once and released. Its states are in a file in `folder`."""
     if world.size > 1:
         learner = Learner(skeleton(job.source), settings)
         shard.shard(learner, learner.model, world)
@@ -150,9 +149,7 @@ def _teacher(job: QuantizationJob, settings: Train, folder: Path, world: World) 
         if settings.precision != "bf16":
             model.float()
         learner = Learner(model, settings)
-    return teacher_states(
-        learner, job.data.samples, job.data.pad, settings.micro_tokens, folder if short else None
-    )
+    return teacher_states(learner, job.data.samples, job.data.pad, settings.micro_tokens, folder)
 
 
 def _write(

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from quantizer.core.decoder import decoder_layers
-from quantizer.layers.deltanet import compile_around, deltanets, uses_chunks
+from quantizer.layers.deltanet import compile_around, deltanets
 from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import hold_weights, nvfp4_layers, rounded
 from quantizer.layers.selection import DELTANET
@@ -37,30 +37,20 @@ tensors."""
 
 
 def compile_blocks(model: nn.Module) -> None:
-    """Compile every decoder layer; the first forward then takes longer, once for all of them."""
+    """Compile every decoder layer, but for the recurrence of a DeltaNet, which computes by chunks already; the first forward
+    then takes longer, once for all of them."""
     import torch._dynamo
     import torch._functorch.config
 
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
     torch._functorch.config.activation_memory_budget = KEPT
     for block in decoder_layers(model):
-        for part in _compilable(block):
+        recurrent = deltanets(block)
+        parts = [part for name, part in block.named_children() if name != DELTANET] if recurrent else [block]
+        for part in parts:
             part.compile(options=exact_options())
-        for layer in filter(uses_chunks, deltanets(block)):
+        for layer in recurrent:
             compile_around(layer, exact_options())
-
-
-def _compilable(block: nn.Module) -> list[nn.Module]:
-    """The parts of a decoder layer that are compiled: all of it, or, around a DeltaNet's recurrence, whose loop over the
-    tokens would become thousands of operations, everything else: with `use_chunks`, also what is before and after it, and
-    otherwise its projections."""
-    if not hasattr(block, DELTANET):
-        return [block]
-    parts = [part for name, part in block.named_children() if name != DELTANET]
-    if any(map(uses_chunks, deltanets(block))):
-        return parts
-    projections = block.get_submodule(DELTANET).modules()
-    return [*parts, *(layer for layer in projections if isinstance(layer, nn.Linear))]
 
 
 def recompute(model: Any, kept: int = 0) -> None:

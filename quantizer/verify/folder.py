@@ -62,6 +62,12 @@ class Folder:
     unread: frozenset[str] = frozenset()
     findings: tuple[CheckFinding, ...] = ()
 
+    @property
+    def text_config(self) -> dict[str, Any]:
+        """The configuration of the text model, with what the whole model says besides."""
+        inner = self.config.get("text_config")
+        return {**self.config, **(inner if isinstance(inner, dict) else {})}
+
     def load(self, name: str, device: str | torch.device = "cpu") -> Tensor:
         """Read one tensor, as stored. On the CPU it is a view of the file."""
         if torch.device(device).type != "cpu":

@@ -1,6 +1,6 @@
 """Check the numbers of a layer: its scales, its distance from the source, and what is left of a fine-tune; in slices of rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import torch
@@ -17,20 +17,13 @@ FAR_DB: Final = 10.0  # rounding alone gives about 20 dB on bell-shaped weights
 SWAPPED_DB: Final = 6.0  # by how much the other order of nibbles must fit better
 
 
-def check_single_scales(name: str, scales: Mapping[str, Tensor | None]) -> list[CheckFinding]:
-    """Check that the scales of a layer that are one number each are positive and finite, by their tensor's name."""
-    findings = []
-    for part, value in scales.items():
-        if value is not None and not torch.isfinite(value):
-            findings.append(CheckFinding("not_finite", f"{name}.{part}", f"is {value.item()}"))
-        elif value is not None and value <= 0:
-            findings.append(CheckFinding("scale_bound", f"{name}.{part}", f"is {value.item()}"))
-    return findings
-
-
 def check_scales(name: str, tensor: Nvfp4Tensor, input_scale: Tensor | None) -> list[CheckFinding]:
     """Check that every scale is positive and finite, and every block scale within its bounds."""
-    findings = check_single_scales(name, {"weight_scale_2": tensor.tensor_scale, "input_scale": input_scale})
+    findings = []
+    for part, value in (("weight_scale_2", tensor.tensor_scale), ("input_scale", input_scale)):
+        if value is not None and not 0 < value < torch.inf:
+            code = "scale_bound" if torch.isfinite(value) else "not_finite"
+            findings.append(CheckFinding(code, f"{name}.{part}", f"is {value.item()}"))
     scale = tensor.scale.float()
     lost = int(torch.isnan(scale).sum())
     if lost:

@@ -18,7 +18,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from quantizer.core.pre_tokenizers import LLAMA3, QWEN2, QWEN35
+from quantizer.gguf.write import LLAMA3, QWEN2, QWEN35
 from quantizer.layers.fused import fused_groups
 from quantizer.nano import conversations
 from quantizer.nvfp4 import blocks

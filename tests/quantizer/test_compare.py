@@ -17,9 +17,9 @@ from quantizer.data.conversation import read  # noqa: E402
 from quantizer.data.render import open_renderer  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
 from quantizer.ptq import quantize  # noqa: E402
+from quantizer.ptq.parity import reference_model  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
 from quantizer.reference.measure import expected  # noqa: E402
-from quantizer.reference.model import reference_model  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

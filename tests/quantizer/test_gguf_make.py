@@ -147,7 +147,7 @@ def command(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
     gguf_command.add(parser.add_subparsers(dest="verb"))
     args = parser.parse_args(["gguf", *map(str, arguments)])
-    return main.run(argparse.Namespace(command="quantize", **vars(args)))
+    return main.run(argparse.Namespace(command="quantize", read_host=lambda: None, **vars(args)))
 
 
 def test_the_command_writes_a_sealed_folder(

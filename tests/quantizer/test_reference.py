@@ -16,8 +16,11 @@ from deploy.engine.dialects import from_start  # noqa: E402
 from deploy.engine.spec import EngineSpec  # noqa: E402
 from quantizer.core.batch import Batch  # noqa: E402
 from quantizer.core.errors import SourceError  # noqa: E402
-from quantizer.ptq.parity import outputs, served_model  # noqa: E402
-from quantizer.reference.model import reference_model  # noqa: E402
+from quantizer.ptq.parity import (  # noqa: E402
+    outputs,
+    reference_model,
+    served_model,
+)
 from quantizer.reference.server import Served, computes, not_batched  # noqa: E402
 from tests.quantizer import tiny  # noqa: E402
 

@@ -16,9 +16,9 @@ pytest.importorskip("torch", reason="needs the quantizer extra: make quantizer")
 from deploy.drivers.factory import make_engine
 from deploy.engine.spec import EngineSpec
 from quantizer.nano import conversations
+from quantizer.ptq.parity import reference_model
 from quantizer.ptq.quantize import run
 from quantizer.recipes.recipe import load_recipe
-from quantizer.reference.model import reference_model
 from tests.gpu.random_folder import SHAPES, write_random
 from tests.quantizer import folders
 

@@ -11,7 +11,7 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
-from quantizer.core.pre_tokenizers import QWEN2  # noqa: E402
+from quantizer.gguf.write import QWEN2  # noqa: E402
 from quantizer.surgery.checkpoint import ModelCheckpoint  # noqa: E402
 from quantizer.surgery.operation import parse_server  # noqa: E402
 from quantizer.surgery.tokenizer import rope, tokenizer  # noqa: E402

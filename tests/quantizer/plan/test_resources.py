@@ -1,6 +1,7 @@
 """Whether a machine has what a job takes, and what to change if it has not."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 pytest.importorskip("torch", reason=INSTALL)
 
-from quantizer.plan.machine import GIB, NAMED, GpuMemory, parse_gpu  # noqa: E402
+from quantizer.plan.machine import GIB, NAMED, GpuMemory, read_gpu  # noqa: E402
 from quantizer.plan.memory import DataSize  # noqa: E402
 from quantizer.plan.resources import plan  # noqa: E402
 from quantizer.recipes.recipe import (  # noqa: E402
@@ -72,16 +73,19 @@ def test_two_processes_share_what_is_trained() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, gpu",
+    "device, name, integrated, gpu",
     [
-        ("NVIDIA H200, 143771, 143200\n", GpuMemory("NVIDIA H200", 143771 << 20, 143200 << 20)),
-        ("NVIDIA GB10, [N/A], [N/A]\n", GpuMemory("NVIDIA GB10")),
-        ("NVIDIA GB10, 124610, 100000\n", GpuMemory("NVIDIA GB10")),
-        ("Orin, Not Supported, Not Supported", GpuMemory("Orin")),
-        ("", None),
-        ("No devices were found", None),
-        (", 1, 1", None),
+        ("cuda", "NVIDIA H200", 0, GpuMemory("NVIDIA H200", 30 + 1, 20 + 1)),
+        ("cuda:3", "NVIDIA H200", 0, GpuMemory("NVIDIA H200", 30 + 3, 20 + 3)),
+        ("cuda", "NVIDIA GB10", 0, GpuMemory("NVIDIA GB10")),
+        ("cuda", "Orin", 1, GpuMemory("Orin")),
     ],
 )
-def test_what_nvidia_smi_says_of_a_gpu(text: str, gpu: GpuMemory | None) -> None:
-    assert parse_gpu(text) == gpu
+def test_a_process_reads_its_own_gpu(
+    device: str, name: str, integrated: int, gpu: GpuMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(name=name, is_integrated=integrated)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: found)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda index: (20 + index, 30 + index))
+    assert read_gpu(device) == gpu
