@@ -74,15 +74,6 @@ def test_no_weight_is_further_off_than_half_a_gap(weight: Any) -> None:
     assert (error <= torch.maximum(gap / 2, size - 6) + 1e-5).all()
 
 
-@some
-@given(tensors())
-def test_rounding_without_bytes_gives_the_same_numbers(weight: Any) -> None:
-    tensor = blocks.quantize(weight)
-    step = blocks.step(tensor.scale, tensor.tensor_scale)
-
-    assert torch.equal(blocks.dequantize(tensor, weight.dtype), blocks.round_blocks(weight, step))
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_weight_that_is_not_finite_is_refused(bad: float) -> None:
     weight = torch.ones(2, 16)
