@@ -58,14 +58,8 @@ def make(verb: str, recipe: str, source: Path, to: Path, *more: object) -> float
 
 
 def train(rate: str, seed: int, *more: str) -> list[str]:
-    values = (
-        f"lr={rate}",
-        f"seed={seed}",
-        "compile=false",
-        "save=100000",
-        *more,
-        *os.environ.get("EXTRA", "").split(),
-    )
+    values = [f"lr={rate}", f"seed={seed}", "compile=false", "save=100000", *more]
+    values += os.environ.get("EXTRA", "").split()
     return [part for value in values for part in ("--set", f"train.{value}")]
 
 
@@ -221,9 +215,7 @@ def run(job: str, rate: str, seed: int) -> None:
     peak = torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else 0.0
     gc.collect()
     evaluation = Evaluation(at)
-    if files := list((at / job).glob("*.gguf")):
-        write(way, evaluation.row(files[0], "Q4_K_M")[0], seconds, peak)
-    elif job == "torchao":
+    if job == "torchao":
         write(way, evaluation.row(at / job, "W4A16")[0], seconds, peak)
     else:
         both(way, at / job, seconds, peak)

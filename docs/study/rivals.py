@@ -6,7 +6,6 @@ Each takes SOURCE (a BF16 folder), OURS (its folder by the recipe `default`, for
 import shutil
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -14,7 +13,6 @@ from transformers import AutoModelForCausalLM
 
 from quantizer.data.dataset import load_dataset
 from quantizer.data.render import open_renderer
-from quantizer.gguf import ggml, write
 
 INDEX = "model.safetensors.index.json"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -93,55 +91,6 @@ def torchao(source: Path, ours: Path, out: Path, data: Path) -> None:
     complete(source, out, configs=False)
 
 
-def imatrix(source: Path, ours: Path, out: Path, data: Path) -> None:
-    """Q4_K_M with the sums of squares of each layer's inputs as importance, as llama-imatrix takes them."""
-    squares, model = {}, load(source)
-
-    def watch(name: str):
-        def add(_, inputs) -> None:
-            squares[name] = squares.get(name, 0) + inputs[0].double().square().flatten(0, -2).sum(0)
-
-        return add
-
-    names = {"self_attn.": "attn_", "mlp.": "ffn_", "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "output",
-             "gate_proj": "gate", "up_proj": "up", "down_proj": "down", "model.layers.": "blk."}  # fmt: skip
-    for name, layer in model.named_modules():
-        if isinstance(layer, torch.nn.Linear) and name != "lm_head":
-            for theirs, ggufs in names.items():
-                name = name.replace(theirs, ggufs)
-            layer.register_forward_pre_hook(watch(f"{name}.weight"))
-    read(model, rows(source, data, 128))
-    importance = {name: total.float().cpu().numpy() for name, total in squares.items()}
-    plan, now = write._plan, [None]
-
-    def planned(*given):
-        def watched(tensor):
-            def make():
-                now[0] = importance.get(tensor.name)
-                for part in tensor.make():
-                    now[0] = importance.get(tensor.name)
-                    yield part
-
-            return type(tensor)(tensor.name, tensor.type, tensor.shape, make)
-
-        return [watched(tensor) for tensor in plan(*given)]
-
-    def quantize(numbers: np.ndarray, kind) -> np.ndarray:
-        numbers = np.ascontiguousarray(numbers, dtype=np.float32)
-        packed = np.zeros((len(numbers), ggml.row_bytes(kind, numbers.shape[1])), dtype=np.uint8)
-        given = None if now[0] is None else now[0].ctypes.data
-        ggml._library().ggml_quantize_chunk(
-            int(kind), numbers.ctypes.data, packed.ctypes.data, 0, *numbers.shape, given
-        )
-        return packed
-
-    write._plan, write.ggml.quantize, before = planned, quantize, write.ggml.quantize
-    try:
-        write.write_gguf(source, out / "imatrix.gguf", "q4_k_m", "imatrix")
-    finally:
-        write._plan, write.ggml.quantize = plan, before
-
-
 def complete(ours: Path, out: Path, configs: bool = True) -> None:
     """The tokenizer, and the configuration, from a folder of ours."""
     for file in ours.iterdir():
@@ -159,5 +108,4 @@ RIVALS = {
     "modelopt-awq": lambda *given: modelopt("NVFP4_AWQ_LITE_CFG", *given),
     "modelopt-four-over-six": lambda *given: modelopt("NVFP4_FOUR_OVER_SIX_CFG", *given),
     "torchao": torchao,
-    "q4_k_m-imatrix": imatrix,
 }  # fmt: skip
