@@ -152,7 +152,7 @@ def plan_tensors(
     for bare, name in source.names.items():
         module = bare.removesuffix(".weight")
         if bare != module and module in quantized:
-            tensors = _LayerWriter(model, source, module, name).plan()[: 3 if weight_only else 4]
+            tensors = _quantized(model, source, module, name)[: 3 if weight_only else 4]
         else:
             tensors = [_plain(model, source, bare, name)]
         if bare.startswith(inside):
@@ -162,42 +162,29 @@ def plan_tensors(
     return [*outside, *(layers[index] for index in sorted(layers))]
 
 
-class _LayerWriter:
+def _quantized(model: nn.Module, source: Source, module: str, name: str) -> list[ShardTensor]:
     """The four tensors of a quantized layer, which is looked at when they are made. The block scales follow from the
     same work as the codes, and are made right after them."""
+    (rows, columns), scales = source.folder.tensors[name].shape, []
 
-    def __init__(self, model: nn.Module, source: Source, module: str, name: str) -> None:
-        self.model, self.module, self.name = model, module, name
-        self.rows, self.columns = source.folder.tensors[name].shape
-        self.scale: Tensor | None = None
+    def layer() -> NVFP4Linear:
+        return model.get_submodule(module)  # type: ignore[return-value]
 
-    def plan(self) -> list[ShardTensor]:
-        name, rows, columns = self.name, self.rows, self.columns
-        inputs = f"{name.removesuffix('.weight')}.input_scale"
-        return [
-            ShardTensor(name, "U8", (rows, columns // 2), self._codes),
-            ShardTensor(f"{name}_scale", "F8_E4M3", (rows, columns // blocks.BLOCK), self._scale),
-            ShardTensor(f"{name}_scale_2", "F32", (), lambda: [self._layer().tensor_scale()]),
-            ShardTensor(inputs, "F32", (), lambda: [blocks.tensor_scale(self._layer().input_amax)]),
-        ]
-
-    def _layer(self) -> NVFP4Linear:
-        layer = self.model.get_submodule(self.module)
-        assert isinstance(layer, NVFP4Linear)
-        return layer
-
-    def _codes(self) -> list[Tensor]:
+    def codes() -> list[Tensor]:
         try:
-            tensor = self._layer().quantize()
+            tensor = layer().quantize()
         except ValueError as error:
-            raise ExportError(f"{self.name}: {error}") from None
-        self.scale = tensor.scale
+            raise ExportError(f"{name}: {error}") from None
+        scales.append(tensor.scale)
         return [tensor.packed]
 
-    def _scale(self) -> list[Tensor]:
-        assert self.scale is not None
-        scale, self.scale = self.scale, None
-        return [scale]
+    inputs = f"{name.removesuffix('.weight')}.input_scale"
+    return [
+        ShardTensor(name, "U8", (rows, columns // 2), codes),
+        ShardTensor(f"{name}_scale", "F8_E4M3", (rows, columns // blocks.BLOCK), lambda: [scales.pop()]),
+        ShardTensor(f"{name}_scale_2", "F32", (), lambda: [layer().tensor_scale()]),
+        ShardTensor(inputs, "F32", (), lambda: [blocks.tensor_scale(layer().input_amax)]),
+    ]
 
 
 def _plain(model: nn.Module, source: Source, bare: str, name: str) -> ShardTensor:

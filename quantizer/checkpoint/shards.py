@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from gates.artefact.artefact import MANIFEST
+from quantizer.core.errors import CheckpointError
 from quantizer.core.json_file import write_object
 from quantizer.verify.folder import INDEX, TYPES
 
@@ -88,18 +90,28 @@ class ShardWriter:
             path = self.folder / _shard_name(shard, len(self._shards))
             self._file = path.open("wb")
             path.chmod(MODE)
-            self._file.write(_header(one for group in self._shards[shard] for one in group))
+            self._file.write(_header(self._shards[shard]))
         assert self._file is not None
         for planned in group:
-            left = planned.bytes
             for part in planned.make():
-                if part.dtype != TYPES[planned.dtype]:
-                    raise ValueError(f"{planned.name}: was planned as {planned.dtype} and is {part.dtype}")
-                left -= part.nbytes
                 self._file.write(_on_host(part).flatten().view(torch.uint8).numpy().data)
-            if left:
-                raise ValueError(f"{planned.name}: {left} bytes fewer than were planned")
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self._next += 1
+
+    def done(self) -> tuple[int, int]:
+        """The number of groups that are written, and the bytes of the last file; for `skip` of a later run."""
+        assert self._file is not None
+        return self._next, self._file.tell()
+
+    def skip(self, count: int, size: int) -> None:
+        """Go on where an earlier run was `done`; what it wrote after that goes. Raises CheckpointError."""
+        path = self.folder / _shard_name(self._turns[count - 1][0], len(self._shards))
+        if not path.is_file() or path.stat().st_size < size:
+            raise CheckpointError(f"{path}: is damaged; remove {self.folder.parent} to begin again")
+        self._next, self._file = count, path.open("r+b")
+        self._file.truncate(size)
+        self._file.seek(size)
 
     def _write_index(self) -> None:
         tensors = [(number, tensor) for number, group in self._turns for tensor in group]
@@ -128,12 +140,12 @@ def layout(groups: Sequence[Group], shard_bytes: int) -> list[list[Group]]:
     return shards
 
 
-def _header(tensors: Iterable[ShardTensor]) -> bytes:
+def _header(groups: Sequence[Group]) -> bytes:
     """The beginning of a safetensors file with these tensors in this order, without gaps: eight bytes with the length of what
     follows; a JSON object, padded with spaces to eight bytes (huggingface/safetensors, README)."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for one in tensors:
+    for one in (one for group in groups for one in group):
         begin, end = end, end + one.bytes
         entries[one.name] = {"dtype": one.dtype, "shape": list(one.shape), "data_offsets": [begin, end]}
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()

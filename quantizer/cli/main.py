@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{called}: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         return EX_IOERR
     except KeyboardInterrupt:
-        print(f"{called}: stopped; run the same command again", file=sys.stderr)
+        more = " with --resume" if "resume" in args else ""
+        print(f"{called}: stopped; run the same command again{more}", file=sys.stderr)
         return INTERRUPTED
 
 

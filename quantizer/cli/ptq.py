@@ -47,6 +47,7 @@ def job_arguments(parser: argparse.ArgumentParser, recipe: str) -> None:
            help="hermes, or a .jinja file: the chat template in place of the folder's, in the result too")  # fmt: skip
     option("--proof", choices=("full", "sample", "none"), default="full",
            help="compare the result with what was computed on 8 conversations, on 1, or not (default: %(default)s)")  # fmt: skip
+    option("--resume", action="store_true", help="resume from the checkpoints of the same run, if any")
     option("--json", action="store_true", help="print the result as JSON, without progress")
     force_argument(parser)
 
@@ -79,11 +80,9 @@ def run(args: argparse.Namespace) -> int:
             base=args.base,
             template=template,
             proof=args.proof,
+            resume=args.resume,
         )
-    if args.json:
-        print(json.dumps(facts(made, args.out), indent=2))
-    else:
-        print("\n".join(lines(made, args.out)))
+    print(json.dumps(facts(made, args.out), indent=2) if args.json else "\n".join(lines(made, args.out)))
     return 0
 
 

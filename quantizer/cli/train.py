@@ -36,9 +36,6 @@ def add(verbs: Any) -> None:
     for name, (words, _, quantized) in VERBS.items():
         parser = verbs.add_parser(name, help=words, description=words)
         job_arguments(parser, recipe=name)
-        parser.add_argument(
-            "--resume", action="store_true", help="resume from the checkpoints of the same run, if any"
-        )
         if quantized:
             parser.add_argument("--bf16", type=Path, metavar="DIR",
                                 help="write the trained weights before their rounding there too, as for a GGUF")  # fmt: skip
@@ -48,11 +45,10 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """One of them; the exit code."""
     from quantizer.checkpoint.from_gguf import as_folder
-    from quantizer.core import cost
+    from quantizer.core import cost, shard
     from quantizer.data.render import read_template
     from quantizer.recipes.recipe import load_recipe
     from quantizer.train import run as training
-    from quantizer.train import shard
 
     recipe = load_recipe(args.recipe, args.changes)
     _check(args.verb, recipe)
@@ -81,10 +77,7 @@ def run(args: argparse.Namespace) -> int:
         shard.leave()
     if not shard.first():
         return 0
-    if args.json:
-        print(json.dumps(facts(made, args.out), indent=2))
-    else:
-        print("\n".join(lines(made, args.out)))
+    print(json.dumps(facts(made, args.out), indent=2) if args.json else "\n".join(lines(made, args.out)))
     return 0
 
 

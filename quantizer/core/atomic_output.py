@@ -24,16 +24,18 @@ def check_available(out: Path) -> None:
 
 
 @contextmanager
-def atomic_folder(out: Path) -> Iterator[Path]:
+def atomic_folder(out: Path, kept: Path | None = None) -> Iterator[Path]:
     """Yield an empty working folder, and rename it to `out` when the block has sealed it (written its manifest).
 
-    If anything fails, `out` is not created and the working folder is removed. Raises ExportError.
+    If anything fails, `out` is not created and the working folder is removed. kept: a working folder that the caller empties
+    and removes. Raises ExportError.
     """
     check_available(out)
-    work = out.parent / f".{out.name}.unfinished"
+    work = kept or out.parent / f".{out.name}.unfinished"
     try:
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
+        if not kept:
+            shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True, exist_ok=True)
         yield work
         if not (work / MANIFEST).is_file():
             raise ExportError(f"{out}: was not sealed, so it is not kept")
@@ -44,4 +46,5 @@ def atomic_folder(out: Path) -> Iterator[Path]:
     except (OSError, SafetensorError) as error:
         raise ExportError(f"{out}: cannot be written ({first_line(error)})") from error
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        if not kept:
+            shutil.rmtree(work, ignore_errors=True)

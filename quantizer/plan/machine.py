@@ -113,7 +113,7 @@ def read_gpu(device: str) -> GpuMemory:
 
 
 def _number(name: str, default: int) -> int:
-    """What torchrun has set; `quantizer.train.shard.join` refuses what is no number."""
+    """What torchrun has set; `quantizer.core.shard.join` refuses what is no number."""
     text = os.environ.get(name, "")
     return int(text) if text.isascii() and text.isdigit() else default
 

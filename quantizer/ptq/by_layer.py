@@ -37,6 +37,7 @@ class LayerJob:
     facts: dict[str, Any]
     source: Source | None = None
     base: Source | None = None
+    done: int = 0  # so many layers were written by an earlier run: data only goes through them
 
     def run(self) -> Iterator[int]:
         """Yield the number of each decoder layer once it is calibrated and searched; it is there until the next step. Raises DataError."""
@@ -67,6 +68,9 @@ class LayerJob:
             with self.cost.part("calibrate"), chunked(layer):
                 for _ in data.advance(index):
                     pass
+        elif index < self.done:
+            with self.cost.part("calibrate"):
+                watch(layer, data.advance(index), prefix=prefix)
         else:
             self._calibrate(layer, prefix, data.advance(index), lambda: asked.output(index))
         asked.hidden = [following]

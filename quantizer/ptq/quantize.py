@@ -5,9 +5,11 @@
         load it, observe what its layers read, fold AWQ's scales, find block scales, write it, let it go
     check, compare, seal, rename         the checks of `quantizer.verify` and the parity of logits
 
-A mix of precisions and AutoRound need the whole model on the device. If a step fails, nothing is left at the output.
+A mix of precisions and AutoRound need the whole model on the device, and begin again after a kill; others have a checkpoint
+after each layer. If a step fails, nothing is left at the output.
 """
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -35,8 +37,9 @@ from quantizer.checkpoint.streamed import open_streamed
 from quantizer.core import cost
 from quantizer.core.atomic_output import atomic_folder, check_available
 from quantizer.core.batch import Batch
+from quantizer.core.checkpoint import Checkpoints
 from quantizer.core.decoder import decoder_layers, head, layers_name
-from quantizer.core.errors import ExportError, RecipeError, UnavailableError
+from quantizer.core.errors import DataError, ExportError, RecipeError, SourceError, UnavailableError
 from quantizer.core.layerwise import Layerwise
 from quantizer.data import batches as data_batches
 from quantizer.data.dataset import Dataset, load_dataset
@@ -94,6 +97,17 @@ class QuantizationJob:
         """The conversations of the proof."""
         return self.batches(PROVEN[self.proof])
 
+    def about(self) -> dict[str, Any]:
+        """What makes a run this run, for its checkpoints."""
+        return {
+            "recipe": recipe_as_json(self.recipe),
+            "source": self.source.root,
+            "base": self.base and self.base.root,
+            "data": self.data.digest,
+            "device": self.device.partition(":")[0],
+            "versions": cost.tools(),
+        }
+
     def provenance(self) -> Provenance:
         """What the artefact records of how it was made."""
         mtp = mtp_facts(self.source, trained=self.recipe.train is not None)
@@ -102,6 +116,14 @@ class QuantizationJob:
             recipe={**recipe_as_json(self.recipe), "outcome": outcome},
             data_digest=self.data.file_digest,
             tools=cost.tools(*BACKENDS[self.recipe.backend].values()),
+        )
+
+    def seal(self, folder: Path, format: str, now: datetime) -> Artefact:
+        """Write the manifest of the result."""
+        manifest = self.source.manifest
+        name = manifest.name if manifest else self.source.path.resolve().name
+        return seal(
+            folder, name=name, format=format, source=self.source, created=now, origin=self.provenance()
         )
 
 
@@ -117,11 +139,12 @@ def run(
     base: Path | None = None,
     template: str | None = None,
     proof: Proof = "full",
+    resume: bool = False,
 ) -> Artefact:
     """Quantize a model; the manifest of the folder `out`. Raises QuantizerError.
 
     `source`: a Hugging Face folder; `data`: conversations, JSONL; `base`: the model before its fine-tune, if the recipe needs it;
-    `template`: the text of a chat template in place of the folder's.
+    `template`: the text of a chat template in place of the folder's; `resume`: go on from the checkpoints of the same run.
     """
     if recipe.kind == "train":
         raise RecipeError(f"{recipe.name} trains: run it with manners quantize qat (or qad), not ptq")
@@ -131,19 +154,25 @@ def run(
     job = QuantizationJob(
         recipe, opened, _data(recipe, opened, data), device, track, base=before, proof=proof
     )
-    with atomic_folder(out) as folder, ThreadPoolExecutor(1) as helper:
-        root = helper.submit(lambda: opened.root)  # takes as long as reading the source once
-        (_stream if recipe.streamed else _at_once)(job, folder)
-        root.result()
-        with job.cost.part("seal"):
-            made = seal(
-                folder,
-                name=opened.manifest.name if opened.manifest else source.resolve().name,
-                format=FORMAT,
-                source=opened,
-                created=now,
-                origin=job.provenance(),
-            )
+    saved = Checkpoints(out.with_name(f"{out.name}.training"), lambda: job.about() | {"proof": proof})
+    state = saved.begin(resume)
+    kept = saved.folder / "result" if recipe.streamed else None
+    try:
+        with atomic_folder(out, kept) as folder, ThreadPoolExecutor(1) as helper:
+            about = helper.submit(lambda: saved.about)  # takes as long as reading the source once
+            if kept:
+                _stream(job, folder, state, lambda state: saved.save(state) if about.done() else None)
+            else:
+                _at_once(job, folder)
+            about.result()
+            with job.cost.part("seal"):
+                made = job.seal(folder, FORMAT, now)
+    except BaseException as error:
+        refused = isinstance(error, (DataError, ExportError, SourceError)) and not error.__cause__
+        if refused or not saved.newest():  # what is refused would be again
+            saved.remove()
+        raise
+    saved.remove()
     return made
 
 
@@ -195,9 +224,16 @@ def _at_once(job: QuantizationJob, folder: Path) -> None:
         job.facts["check"] = check_export(model, folder, job, reference)
 
 
-def _stream(job: QuantizationJob, folder: Path) -> None:
-    """Quantize, write and check a model, one decoder layer after the other."""
-    source, cost = job.source, job.cost
+def _stream(
+    job: QuantizationJob,
+    folder: Path,
+    state: Mapping[str, Any] | None,
+    save: Callable[[dict[str, Any]], None],
+) -> None:
+    """Quantize, write and check a model, one decoder layer after the other. state: of the last layer that was saved."""
+    source, cost, done = job.source, job.cost, state["step"] if state else 0
+    for path in set(folder.iterdir()) - set(folder.glob("*.safetensors") if state else ()):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     with cost.part("load"):
         model = open_streamed(source, job.device)
         plan = make_plan(model, job.recipe.layers)
@@ -205,10 +241,16 @@ def _stream(job: QuantizationJob, folder: Path) -> None:
         proof = Layerwise(model, [batch.to(job.device) for batch in job.proven()])
     fit = RoundingStats()
     with ShardWriter(folder, groups) as writer:
+        if state:
+            writer.skip(*state["written"])
+            fit, proof.hidden = RoundingStats(**state["fit"]), [one.to(job.device) for one in state["hidden"]]
+            job.facts |= state["facts"]
         with cost.part("export"):
-            for _ in groups[: -len(decoder_layers(model))]:
+            for _ in () if state else groups[: -len(decoder_layers(model))]:
                 writer.write()
-        for index in _layers(job, model, plan, source):
+        for index in _layers(job, model, plan, source, done):
+            if index < done:
+                continue
             layer = decoder_layers(model)[index]
             with cost.part("export"):
                 require_calibrated(nvfp4_layers(layer), f"{layers_name(model)}.{index}.")
@@ -218,6 +260,9 @@ def _stream(job: QuantizationJob, folder: Path) -> None:
                     fit = sum((layer_rounding_stats(one) for one in nvfp4_layers(layer).values()), fit)
                 for _ in proof.advance(index):
                     pass
+            with cost.part("export"):
+                proven = {"hidden": proof.hidden, "fit": asdict(fit), "facts": job.facts}
+                save({"step": index + 1, "written": writer.done(), **proven})
         with cost.part("export"):
             write_settings(model, source, folder, plan.layers, job.recipe.kv_cache)
     if not proof.batches:
@@ -233,11 +278,11 @@ def _stream(job: QuantizationJob, folder: Path) -> None:
 
 
 def _layers(
-    job: QuantizationJob, model: nn.Module, plan: LayerPlan, source: Source | None = None
+    job: QuantizationJob, model: nn.Module, plan: LayerPlan, source: Source | None = None, done: int = 0
 ) -> Iterator[int]:
-    """The numbers of the decoder layers, each when it is quantized. source: of layers that are not there yet."""
+    """The numbers of the decoder layers, each when it is quantized. source: of layers that are not there yet; done: written before."""
     batches = [batch.to(job.device) for batch in job.batches()]
-    steps = LayerJob(model, plan, batches, job.recipe, job.cost, job.facts, source, job.base).run()
+    steps = LayerJob(model, plan, batches, job.recipe, job.cost, job.facts, source, job.base, done).run()
     for _ in job.track("quantizing layers", decoder_layers(model)):
         yield next(steps)
     next(steps, None)  # lets the last one go

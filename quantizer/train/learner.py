@@ -15,13 +15,13 @@ from torch.nn import functional as F
 
 from quantizer.core.batch import Batch, to_device
 from quantizer.core.decoder import body, head, logit_scale
+from quantizer.core.shard import whole
 from quantizer.data.batches import batches, collate
 from quantizer.data.render import TrainingSample
 from quantizer.layers.deltanet import chunked
 from quantizer.layers.linear import unquantized
 from quantizer.recipes.recipe import Train
 from quantizer.train.head import Goal, Loss, Taught, head_loss
-from quantizer.train.shard import whole
 
 WIDTHS: Final = 64
 """Rows are padded to a multiple of this, so that a compiled model and the allocator see few widths."""

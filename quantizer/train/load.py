@@ -10,8 +10,8 @@ from safetensors import safe_open
 from torch import nn
 
 from quantizer.checkpoint.source import Source
+from quantizer.core.shard import local, reshard, rows_of
 from quantizer.train.learner import Learner
-from quantizer.train.shard import local, reshard, rows_of
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from quantizer.core.batch import to_device
 from quantizer.core.errors import QuantizerError
+from quantizer.core.shard import World
 from quantizer.data.batches import Step, batches, collate, plan
 from quantizer.data.render import TrainingSample
 from quantizer.layers.linear import nvfp4_layers
@@ -23,7 +24,6 @@ from quantizer.recipes.recipe import Train
 from quantizer.train.head import Loss
 from quantizer.train.learner import WIDTHS, Learner, Micro, Teacher, micro
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
-from quantizer.train.shard import World
 from quantizer.train.weights import MasterOptimizer, Weights, learning_rate
 
 FLUSH = 10

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from quantizer.core.errors import CheckpointError, UnavailableError
+from quantizer.core.shard import World, local
 from quantizer.recipes.recipe import Train
-from quantizer.train.shard import World, local
 from quantizer.train.weights import MasterOptimizer, Weights, decays
 
 CHUNK: Final = 2**25

@@ -18,20 +18,20 @@ from typing import Any, Final
 
 from gates.artefact import artefact
 from gates.artefact.artefact import Artefact
-from quantizer.checkpoint.export import seal, write_bf16, write_nvfp4
+from quantizer.checkpoint.export import write_bf16, write_nvfp4
 from quantizer.checkpoint.source import Source, load_model, open_source, skeleton
+from quantizer.core import shard
 from quantizer.core.atomic_output import atomic_folder, check_available
+from quantizer.core.checkpoint import Checkpoints
 from quantizer.core.errors import RecipeError
+from quantizer.core.shard import World
 from quantizer.data.dataset import Dataset, load_dataset
 from quantizer.data.render import open_renderer
 from quantizer.ptq.quantize import Proof, QuantizationJob, check_export
-from quantizer.recipes.recipe import Recipe, Train, recipe_as_json
-from quantizer.train import shard
-from quantizer.train.checkpoint import Checkpoints
+from quantizer.recipes.recipe import Recipe, Train
 from quantizer.train.learner import Learner, Teacher, teacher_states
 from quantizer.train.load import fill_shards
 from quantizer.train.loop import Log, Record, Trainer
-from quantizer.train.shard import World
 from quantizer.train.student import Student, alone, calibration_run, open_student
 
 CURVE: Final = "training.jsonl"
@@ -76,7 +76,7 @@ def run(
     )
     job = QuantizationJob(recipe, opened, samples, device, proof=proof)
     log(_summary(samples))
-    saved = Checkpoints(out.with_name(f"{out.name}.training"), _about(job), world)
+    saved = Checkpoints(out.with_name(f"{out.name}.training"), job.about, world)
     with shard.peers_watched(world):
         state = saved.begin(resume)
         trainer, student = _train(job, world, saved, state, log)
@@ -181,15 +181,7 @@ def _place(
                 job.facts["check"] = check_export(student.model, folder, job)
         lines = [json.dumps(asdict(record)) for record in records]
         (folder / CURVE).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        manifest = job.source.manifest
-        seal(
-            folder,
-            name=manifest.name if manifest else job.source.path.resolve().name,
-            format=format,
-            source=job.source,
-            created=now,
-            origin=job.provenance(),
-        )
+        job.seal(folder, format, now)
 
 
 def summary(records: Sequence[Record]) -> dict[str, Any]:
@@ -205,16 +197,6 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         "tokens_per_second": round(tokens / max(seconds, 1e-9), 1),
         "seconds": seconds,
         "curve": {"columns": ["step", "loss", "ce", "kl"], "rows": curve},
-    }
-
-
-def _about(job: QuantizationJob) -> dict[str, Any]:
-    """What makes a run this run."""
-    return {
-        "recipe": recipe_as_json(job.recipe),
-        "source": job.source.root,
-        "data": job.data.digest,
-        "device": job.device.partition(":")[0],
     }
 
 

@@ -16,21 +16,8 @@ from quantizer.layers.fused import fused_groups
 from quantizer.layers.linear import hold_weights, nvfp4_layers, rounded
 from quantizer.layers.selection import DELTANET
 
-_EXACT: Final = {
-    "emulate_precision_casts": True,
-    "eager_numerics.division_rounding": True,
-    "emulate_division_rounding": True,  # its name before torch 2.11
-}
-
-
-def exact_options() -> dict[str, Any]:
-    """Inductor's options for eager numerics that this version of torch has."""
-    from torch._inductor import list_options
-
-    known = list_options()
-    return {name: value for name, value in _EXACT.items() if name in known}
-
-
+EXACT: Final[dict[str, Any]] = {"emulate_precision_casts": True, "eager_numerics.division_rounding": True}
+"""Inductor's options for eager numerics."""
 KEPT: Final = 0.7
 """Of what a block could keep for its backward pass. The rest is cheap to make again: roundings, norms, products of two
 tensors."""
@@ -48,9 +35,9 @@ def compile_blocks(model: nn.Module) -> None:
         recurrent = deltanets(block)
         parts = [part for name, part in block.named_children() if name != DELTANET] if recurrent else [block]
         for part in parts:
-            part.compile(options=exact_options())
+            part.compile(options=EXACT)
         for layer in recurrent:
-            compile_around(layer, exact_options())
+            compile_around(layer, EXACT)
 
 
 def recompute(model: Any, kept: int = 0) -> None:
@@ -79,4 +66,4 @@ def share_inputs(model: nn.Module) -> None:
 
 def compiled_hold() -> Any:
     """`quantizer.layers.linear.hold_weights` with compiled kernels."""
-    return partial(hold_weights, rounded=torch.compile(rounded, options=exact_options()))
+    return partial(hold_weights, rounded=torch.compile(rounded, options=EXACT))

@@ -16,6 +16,7 @@ from torch import nn
 from quantizer.checkpoint.source import finish, load_model, skeleton
 from quantizer.core.batch import Batch
 from quantizer.core.decoder import decoder_layers
+from quantizer.core.shard import World, gathered, shard, whole
 from quantizer.layers.attach import attach, make_plan, refresh_weight_amax
 from quantizer.layers.deltanet import use_chunks, use_own
 from quantizer.layers.linear import SERVED_DTYPE, NVFP4Linear, drop_weights, hold_weights, nvfp4_layers
@@ -28,7 +29,6 @@ from quantizer.train.learner import Learner
 from quantizer.train.load import fill_shards, wake
 from quantizer.train.loop import moved_by, trained
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
-from quantizer.train.shard import World, gathered, shard, whole
 from quantizer.train.speed import compile_blocks, compiled_hold, eager, recompute, share_inputs
 from quantizer.train.weights import Weights
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from quantizer.core.shard import local
 from quantizer.recipes.recipe import Train
-from quantizer.train.shard import local
 
 
 class Weights:

@@ -50,7 +50,7 @@ def _run(
         sys.stderr = told.with_suffix(f".{rank}").open("w")
     import torch
 
-    from quantizer.train import shard
+    from quantizer.core import shard
 
     torch.set_num_threads(1)
     try:
@@ -65,7 +65,7 @@ def alone_of_two(rank: int = 0) -> Any:
     import torch
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from quantizer.train.shard import World
+    from quantizer.core.shard import World
 
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
     try:

@@ -22,8 +22,8 @@ from safetensors.torch import save_file  # noqa: E402
 
 from app.__main__ import main  # noqa: E402
 from gates.run.runner import Pace  # noqa: E402
+from quantizer.core.checkpoint import Checkpoints  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
-from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
@@ -158,7 +158,7 @@ def no_parent(place: Place) -> list[str]:
 
 def other_checkpoint(*more: str) -> Spoil:
     def spoil(place: Place) -> list[str]:
-        Checkpoints(place.out.parent / "out.training", {"recipe": "another"}).save({"step": 1})
+        Checkpoints(place.out.parent / "out.training", lambda: {"recipe": "another"}).save({"step": 1})
         return list(more)
 
     return spoil
@@ -190,8 +190,8 @@ TABLE: list[tuple[str, Spoil, dict[str, int], str]] = [
     ("no data", lambda place: place.data.unlink(), dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: cannot be read (No such file or directory)"),
     ("a place that is taken", taken, dict.fromkeys((*JOBS, "export", "gguf", "surgery"), 73), "is there already"),
     ("a place below a file", no_parent, dict.fromkeys((*JOBS, "export", "gguf", "surgery", "generate"), 73), "cannot be made"),
-    ("a checkpoint of another run", other_checkpoint("--resume"), {"qat": 65}, "is of another run"),
-    ("a run that did not end", other_checkpoint(), {"qat": 65}, "--resume goes on, or remove the folder"),
+    ("a checkpoint of another run", other_checkpoint("--resume"), dict.fromkeys(JOBS, 65), "is of another run"),
+    ("a run that did not end", other_checkpoint(), dict.fromkeys(JOBS, 65), "--resume goes on, or remove the folder"),
     ("a teacher that is not there", lambda place: None, {"generate": 69}, "127.0.0.1:9 failed"),
 ]  # fmt: skip
 CASES = [

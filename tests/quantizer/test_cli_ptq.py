@@ -64,13 +64,22 @@ def test_what_was_not_proven_is_sealed_as_that(
     assert config["kv_cache_scheme"] == {"dynamic": False, "num_bits": 8, "type": "float"}
 
 
-def test_sigterm_leaves_no_unfinished_folder(
-    source: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_after_sigterm_resume_goes_on(
+    source: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(quantize, "seal", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-
-    assert ptq(source, data, tmp_path / "out", "--proof", "none") == 130
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    with monkeypatch.context() as patch:
+        patch.setattr(quantize, "seal", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+        assert ptq(source, data, tmp_path / "out", "--proof", "none") == 130
+    assert (
+        not (tmp_path / "out").exists()
+        and "run the same command again with --resume" in capsys.readouterr().err
+    )
+    assert ptq(source, data, tmp_path / "out", "--proof", "none", "--resume") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
 def config(source: Path, **changes: object) -> None:

@@ -102,14 +102,14 @@ def test_a_result_without_parity_is_not_kept(
 ) -> None:
     from quantizer.checkpoint import export
 
-    plan = export._LayerWriter.plan
+    plan = export._quantized
 
-    def wrong(writer: Any) -> Any:
-        *parts, inputs = plan(writer)
+    def wrong(*args: Any) -> Any:
+        *parts, inputs = plan(*args)
         right = inputs.make
         return [*parts, replace(inputs, make=lambda: [2.5 * one for one in right()])]
 
-    monkeypatch.setattr(export._LayerWriter, "plan", wrong)
+    monkeypatch.setattr(export, "_quantized", wrong)
     with folders.nothing_left(tmp_path), pytest.raises(ExportError) as error:
         quantized("default", sources["qwen3"], data, tmp_path / "out")
     assert "the exported folder computes something else than the model: logits up to" in str(error.value)

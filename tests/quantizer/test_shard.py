@@ -12,11 +12,12 @@ pytest.importorskip("transformers", reason=INSTALL)
 
 
 from quantizer.checkpoint.source import load_model, open_source, skeleton  # noqa: E402
+from quantizer.core import shard  # noqa: E402
+from quantizer.core.checkpoint import Checkpoints  # noqa: E402
 from quantizer.core.errors import CheckpointError, SourceError, UnavailableError  # noqa: E402
-from quantizer.train import load, shard  # noqa: E402
-from quantizer.train.checkpoint import Checkpoints  # noqa: E402
+from quantizer.core.shard import World, local, rows_of  # noqa: E402
+from quantizer.train import load  # noqa: E402
 from quantizer.train.learner import Learner  # noqa: E402
-from quantizer.train.shard import World, local, rows_of  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 from tests.quantizer.learners import QAT  # noqa: E402
 from tests.quantizer.processes import alone_of_two  # noqa: E402
@@ -79,13 +80,13 @@ def state(rank: int, **more: Any) -> dict[str, Any]:
 
 def saved_by_two(folder: Path, **more: Any) -> Checkpoints:
     """A checkpoint of two processes, as if each had written its part."""
-    first, second = (Checkpoints(folder, {"recipe": 1}, World(rank, 2)) for rank in (0, 1))
+    first, second = (Checkpoints(folder, lambda: {"recipe": 1}, World(rank, 2)) for rank in (0, 1))
     draft, place = folder / "step-00000004.unfinished", folder / "step-00000004"
     first._make(draft)
     for rank, one in enumerate((first, second)):
         one._write(draft / f"rank-{rank}.pt", state(rank, **more))
     first._commit(draft, place)
-    return Checkpoints(folder, {"recipe": 1})
+    return Checkpoints(folder, lambda: {"recipe": 1})
 
 
 def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A model that is never there as a whole: read, run, written and compared in parts, with the numbers of the whole one."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,13 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 
-from quantizer.checkpoint.shards import ShardTensor, write_weights  # noqa: E402
+from quantizer.checkpoint import export  # noqa: E402
+from quantizer.checkpoint.shards import ShardTensor, ShardWriter, write_weights  # noqa: E402
+from quantizer.core import cost  # noqa: E402
+from quantizer.core.errors import CheckpointError  # noqa: E402
 from quantizer.nano import conversations  # noqa: E402
-from quantizer.ptq import quantize  # noqa: E402
+from quantizer.ptq import by_layer, quantize  # noqa: E402
+from quantizer.ptq.scales import set_scales  # noqa: E402
 from quantizer.recipes.recipe import Recipe, load_recipe  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 
@@ -43,6 +48,74 @@ def test_layer_by_layer_the_same_bytes_are_written(
     assert made[0].files == made[1].files
     first, second = (one.provenance.recipe["outcome"] for one in made)
     assert first["check"] == second["check"] and first.get("awq") == second.get("awq")
+
+
+# ------------------------------------------------------------------------------------------------------ to go on
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Does its work when it is given, so that the source is hashed before the first layer is written."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        made = super().submit(fn, *args, **kwargs)
+        made.result()
+        return made
+
+
+@pytest.mark.parametrize("name, last", [("awq_gptq", 3), ("default", 2)])
+def test_what_was_interrupted_goes_on_to_the_same_bytes(
+    name: str, last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = folders.save(tiny.qwen3_5, tmp_path / "source")
+    data, more = conversations.write(tmp_path / "rows.jsonl", 3), conversations.write(tmp_path / "more", 4)
+    given: dict[str, Any] = {"now": folders.NOW, "device": "cpu"}
+    whole = quantize.run(load_recipe(name), source, data, tmp_path / "whole", **given)
+    monkeypatch.setattr(quantize, "ThreadPoolExecutor", AtOnce)
+    write, seal, done, out = ShardWriter.write, export.seal, [], tmp_path / "out"
+
+    def interrupted(writer: ShardWriter) -> None:
+        write(writer)
+        if writer._next + 3 - last == len(writer._turns):
+            raise KeyboardInterrupt
+
+    def sealed(*args: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    def scales(*args: Any) -> None:
+        done.append(1)
+        set_scales(*args)
+
+    monkeypatch.setattr(ShardWriter, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        quantize.run(load_recipe(name), source, data, out, **given)
+    monkeypatch.setattr(ShardWriter, "write", write)
+    assert not out.exists()
+    with pytest.raises(CheckpointError, match="--resume goes on, or remove the folder"):
+        quantize.run(load_recipe(name), source, data, out, **given)
+    others: list[tuple[str, Path, Any, str]] = [
+        ("mse", data, "full", "recipe"),
+        (name, more, "full", "data"),
+        (name, data, "none", "proof"),
+    ]
+    for recipe, rows, proof, words in others:
+        with pytest.raises(CheckpointError, match=rf"is of another run \({words} differ\)"):
+            quantize.run(load_recipe(recipe), source, rows, out, resume=True, proof=proof, **given)
+    with monkeypatch.context() as patch:
+        patch.setattr(cost, "tools", lambda *_: {"manners": "0.0"})
+        with pytest.raises(CheckpointError, match=r"is of another run \(versions differ\)"):
+            quantize.run(load_recipe(name), source, data, out, resume=True, **given)
+    monkeypatch.setattr(by_layer, "set_scales", scales)
+    monkeypatch.setattr(quantize, "seal", sealed)
+    with pytest.raises(KeyboardInterrupt):
+        quantize.run(load_recipe(name), source, data, out, resume=True, **given)
+    assert len(done) == 4 - last
+    monkeypatch.setattr(quantize, "seal", seal)
+    made = quantize.run(load_recipe(name), source, data, out, resume=True, **given)
+
+    assert len(done) == 4 - last and made.files == whole.files
+    first, second = (one.provenance.recipe["outcome"] for one in (whole, made))
+    assert first["check"] == second["check"] and first.get("awq") == second.get("awq")
+    assert not (tmp_path / "out.training").exists()
 
 
 # ----------------------------------------------------------------------------------------------------------- writing

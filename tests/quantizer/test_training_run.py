@@ -10,9 +10,9 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
+from quantizer.core.checkpoint import Checkpoints  # noqa: E402
 from quantizer.core.errors import CheckpointError, DataError, ExportError, QuantizerError, RecipeError  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
-from quantizer.train.checkpoint import Checkpoints  # noqa: E402
 from quantizer.train.run import run  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 from tests.quantizer.learners import silent  # noqa: E402
@@ -91,7 +91,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 
 
 def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = Checkpoints(tmp_path / "run", {"recipe": 1})
+    saved = Checkpoints(tmp_path / "run", lambda: {"recipe": 1})
     saved.save({"step": 2, "x": torch.ones(3)})
 
     def full(*_: Any, **__: Any) -> None:
@@ -110,7 +110,7 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("cut", [0, 10, 300])
 def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, cut: int) -> None:
-    saved = Checkpoints(tmp_path / "run", {})
+    saved = Checkpoints(tmp_path / "run", dict)
     saved.save({"step": 2, "x": torch.ones(3)})
     path = saved.folder / "step-00000002" / "rank-0.pt"
     path.write_bytes(path.read_bytes()[:cut])

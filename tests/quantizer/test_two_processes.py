@@ -99,8 +99,9 @@ def open_in(folder: Path, told: Path) -> None:
     """Open this process's part of a model, and tell what memory it took at most."""
     from threading import Event, Thread
 
+    from quantizer.core import shard
     from quantizer.recipes.recipe import Train
-    from quantizer.train import load, shard
+    from quantizer.train import load
     from quantizer.train.learner import Learner
 
     world, source = shard.join(), open_source(folder)
@@ -144,4 +145,4 @@ def wait_for_steps(made: list[Any], saved: Path, steps: int) -> None:
 
 def newest(saved: Path) -> int:
     """The step of the newest checkpoint; 0 if there is none."""
-    return max((int(path.parent.name[5:]) for path in saved.glob("step-????????/manifest.json")), default=0)
+    return max((int(path.name[5:]) for path in saved.glob("step-????????")), default=0)

@@ -1,15 +1,15 @@
-"""Checkpoints of a run, beside the place of its result: NAME.training/step-00000200/rank-0.pt
+"""Checkpoints of a run, beside the place of its result: NAME.training/step-00000200/rank-0.pt; a step of `ptq` is a layer.
 
-Each process writes its part into a folder of another name; when all parts are on the disk, the manifest is written and the folder is
-renamed. So a kill at any moment leaves a whole checkpoint. `run.json` says what run they are of. torch.distributed.checkpoint is not
-used: it reads its metadata with pickle, or holds a process's part in memory twice. A checkpoint cannot run code.
+Each process writes its part into a folder of another name; when all parts are on the disk, the folder is renamed. So a kill at any
+moment leaves a whole checkpoint. `run.json` says what run they are of. torch.distributed.checkpoint is not used: it reads its
+metadata with pickle, or holds a process's part in memory twice. A checkpoint cannot run code.
 """
 
-import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,23 +18,24 @@ import torch
 from gates.artefact.durable import draft as draft_of
 from gates.artefact.durable import sync
 from quantizer.core.errors import CheckpointError, first_line
-from quantizer.train.shard import World
+from quantizer.core.shard import World
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 _RUN: Final = "run.json"
-_MANIFEST: Final = "manifest.json"
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest stays on the disk. about: all that makes it this run and no other, as JSON values."""
+    """The checkpoints of one run: the newest stays on the disk. about: returns all that makes it this run and no other, as JSON
+    values; called when it is needed, for it may read the source."""
 
-    def __init__(self, folder: Path, about: Mapping[str, Any], world: World | None = None) -> None:
-        self.folder, self.about, self.world = folder, {"format": FORMAT, **about}, world or World()
+    def __init__(
+        self, folder: Path, about: Callable[[], Mapping[str, Any]], world: World | None = None
+    ) -> None:
+        self.folder, self._about, self.world = folder, about, world or World()
 
-    @property
-    def digest(self) -> str:
-        text = json.dumps(self.about, sort_keys=True, ensure_ascii=False)
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        return {"format": FORMAT, **self._about()}
 
     def begin(self, resume: bool) -> dict[str, Any] | None:
         """The state to go on from, or None for a run that begins. Raises CheckpointError, in every process."""
@@ -54,14 +55,13 @@ class Checkpoints:
             raise CheckpointError(
                 f"{self.folder}: checkpoints of a run that did not end; --resume goes on, or remove the folder"
             )
-        newest = self._newest()
+        newest = self.newest()
         if newest is None:  # killed before the first was whole
             return None
         self._check_run()
-        paths = self._parts(newest)
-        if len(paths) != self.world.size:
-            raise CheckpointError(f"the run was on {len(paths)} processes: start {len(paths)} again")
-        return self._load(paths[self.world.rank])
+        if (count := len(list(newest.glob("rank-*.pt")))) != self.world.size:
+            raise CheckpointError(f"the run was on {count} processes: start {count} again")
+        return self._load(newest / f"rank-{self.world.rank}.pt")
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Bring a state to the disk. Raises CheckpointError, in every process, if a disk refuses; those before are
@@ -97,49 +97,37 @@ class Checkpoints:
         ) from failed
 
     def _commit(self, draft: Path, place: Path) -> None:
-        """All parts are on the disk: list them, and let the folder have its name."""
-        text = json.dumps({"run": self.digest, "processes": self.world.size}, indent=2)
-        _write(draft / _MANIFEST, text)
+        """All parts are on the disk: let the folder have its name."""
+        sync(draft)
         draft.rename(place)
         sync(self.folder)
         self._remove_before(place)
-
-    def _parts(self, folder: Path) -> list[Path]:
-        """The parts of a checkpoint, by rank. Raises CheckpointError."""
-        try:
-            count = int(json.loads((folder / _MANIFEST).read_text("utf-8"))["processes"])
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise CheckpointError(
-                f"{folder}: is damaged ({error}); remove the folder to begin again"
-            ) from None
-        return [folder / f"rank-{rank}.pt" for rank in range(count)]
 
     def _make(self, draft: Path) -> None:
         """An empty folder to write in, and around it, the first time, the one that says what run this is."""
         if not (self.folder / _RUN).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"digest": self.digest, **self.about}, indent=2, ensure_ascii=False)
+            text = json.dumps(self.about, indent=2, ensure_ascii=False)
             _write(self.folder / _RUN, text)
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
 
     def _check_run(self) -> None:
         try:
-            there = json.loads((self.folder / _RUN).read_text("utf-8"))
-            known = dict(there)
+            known = dict(json.loads((self.folder / _RUN).read_text("utf-8")))
         except (OSError, ValueError, TypeError):
             raise CheckpointError(
                 f"{self.folder / _RUN}: cannot be read; remove the folder to begin again"
             ) from None
-        if known.pop("digest", None) == self.digest:
-            return
-        other = [key for key in {*known, *self.about} if known.get(key) != self.about.get(key)]
-        raise CheckpointError(
-            f"{self.folder}: is of another run ({', '.join(sorted(other)) or 'edited'} differ); remove it to begin again"
-        )
+        now = json.loads(json.dumps(self.about))
+        if other := sorted(key for key in {*known, *now} if known.get(key) != now.get(key)):
+            raise CheckpointError(
+                f"{self.folder}: is of another run ({', '.join(other)} differ); remove it to begin again"
+            )
 
-    def _newest(self) -> Path | None:
-        return max((path.parent for path in self.folder.glob(f"step-????????/{_MANIFEST}")), default=None)
+    def newest(self) -> Path | None:
+        """The newest checkpoint that is whole."""
+        return max(self.folder.glob("step-????????"), default=None)
 
     def _load(self, path: Path) -> dict[str, Any]:
         try:
@@ -150,13 +138,11 @@ class Checkpoints:
             raise CheckpointError(
                 f"{path}: is damaged ({first_line(error):.80}); remove the folder to begin again"
             ) from None
-        if not isinstance(state, dict) or state.get("run") != self.digest:
-            raise CheckpointError(f"{path}: is of another run; remove the folder to begin again")
-        return state
+        return dict(state)
 
     def _write(self, path: Path, state: Mapping[str, Any]) -> None:
         with path.open("wb") as file:
-            torch.save({**state, "run": self.digest}, file)
+            torch.save(dict(state), file)
             file.flush()
             os.fsync(file.fileno())
 
