@@ -81,7 +81,7 @@ class Collector:
         if type(event) is CallStart:
             self._begin("call", event)
         elif type(event) is Logprobs:
-            self.tokens = [*self.tokens, *event.tokens] if event.tokens else []
+            self.tokens.extend(event.tokens) if event.tokens else self.tokens.clear()
         elif type(event) is Usage:
             self.usage = event
         elif type(event) is Finish:

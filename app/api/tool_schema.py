@@ -40,6 +40,8 @@ _SHAPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 """The keywords that are read, with the types that they must have. Null is as if it were absent."""
 _WORDS: Final[Mapping[type, str]] = {str: "a string", list: "an array", dict: "an object", bool: "a boolean"}
+_TYPES = 7
+"""JSON has so many."""
 _UNIONS = ("anyOf", "oneOf")
 _NO_PARTS = ("$ref", "type", "enum", "required", "$defs", "definitions")
 
@@ -69,9 +71,8 @@ def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     """The alternatives of its unions, and its other schemas: those of `allOf` are merged into one object."""
     alternatives: list[Any] = []
     others: list[Any] = []
-    for name, value in schema.items():
-        types = _SHAPES.get(name)
-        if types is None or value is None:
+    for name, types in _SHAPES.items():  # the schema's other keys are not charged
+        if (value := schema.get(name)) is None:
             continue
         if not isinstance(value, types):
             raise _fault(
@@ -110,8 +111,8 @@ class _Walk:
         if not isinstance(schema, dict):
             raise _fault("a schema must be an object, true or false", "invalid")
         alternatives, others = _parts(schema)
-        values = len(schema.get("enum") or ())
-        self._charge(schema, 1 + values, depth)
+        values, required = len(schema.get("enum") or ()), len(schema.get("required") or ())
+        self._charge(schema, 1 + values + required, depth)
         unions = [self.visit(one, opened, depth + 1) for one in alternatives]
         if reference := schema.get("$ref"):
             unions.append(self._follow(reference, opened, depth))
@@ -146,9 +147,9 @@ class _Walk:
             raise _fault(f"{why}: make them smaller")
         if depth > MAX_DEPTH:
             raise _fault(f"the schema has more than {MAX_DEPTH} levels with its references: make it flatter")
-        if isinstance(kinds, list) and not all(isinstance(kind, str) for kind in kinds):
+        if isinstance(kinds, list) and not all(isinstance(kind, str) for kind in kinds[:_TYPES]):
             raise _fault("type of a schema must name types", "invalid")
-        if isinstance(kinds, list) and len(kinds) > len(set(kinds)):
+        if isinstance(kinds, list) and (len(kinds) > _TYPES or len(kinds) > len(set(kinds))):
             raise _fault("type names a type twice")
         required = {name for name in schema.get("required") or () if isinstance(name, str)}
         if len((schema.get("properties") or {}).keys() - required) > MAX_OPTIONAL:

@@ -144,6 +144,10 @@ TOO_LARGE: dict[str, Any] = {
     "many ways to match": {"properties": {"a": {"type": "string", "pattern": "^(a{0,2000}){0,2000}$"}}},
     "a long pattern": {"items": {"pattern": "a" * (MAX_PATTERN_WORK + 1)}},
     "many optional properties": {"items": optional(MAX_OPTIONAL + 1)},
+    "many references to a long list": {
+        "allOf": [{"$ref": "#/$defs/a"}] * 30,
+        "$defs": {"a": {"required": ["a"] * 999}},
+    },
 }
 
 
@@ -162,6 +166,7 @@ MANY_WAYS: dict[str, Any] = {
     "two types of one kind": {"type": ["object", "object"], "properties": {"a": {"$ref": "#"}}},
     "many values": {"items": {"enum": [1] * (MAX_WAYS + 1)}},
     "many types": {"properties": {"a": {"type": ["string", "null"] * 513}}},
+    "more types than there are": {"type": [f"t{i}" for i in range(8)]},
 }  # fmt: skip
 """By each of these a llama-server answers nobody for seconds, or never again."""
 FEW_WAYS: dict[str, Any] = {
