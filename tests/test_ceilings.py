@@ -1,6 +1,6 @@
 """The size of the project has ceilings, and they only fall: who removes lines lowers the number here.
 
-The aim, in lines of Python: app 20,000 (app/stream 3,300 of them), gates 10,000, quantizer 14,500, deploy 7,000, tests 52,000;
+The aim, in lines of Python: app 20,000 (app/stream 3,300 of them), gates 10,000, quantizer 14,500 with docs/study, deploy 7,000, tests 52,000;
 and 45,000 words of Markdown. The ceiling of words leaves out CHANGELOG.md, which every change adds to; the aim counts it.
 """
 
@@ -12,14 +12,15 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 LINES: Final = {
-    "app": 24_100,
-    "app/stream": 3_285,
-    "gates": 11_056,
-    "quantizer": 14_485,
-    "deploy": 6_944,
-    "tests": 53_575,
+    "app": 22_130,
+    "app/stream": 3_199,
+    "gates": 10_482,
+    "quantizer": 14_153,
+    "docs/study": 345,
+    "deploy": 6_942,
+    "tests": 50_270,
 }
-WORDS: Final = 36_800
+WORDS: Final = 36_790
 
 
 def _texts(pattern: str) -> list[str]:
