@@ -640,6 +640,7 @@ class Parser:
             if self._is_opened:  # the thought that the reasoning field began ended here
                 self.hold.orphan()
             self._state, self._is_opened = "text", False
+            self._line, self._before, self._span, self._fence = True, "", 0, ""
         elif begun := self._buf[self._at : self._at + MAX_TAG]:
             self._wait_if(any(one.startswith(begun) for one in _RESUMES))
             self._at += 1

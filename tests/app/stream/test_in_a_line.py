@@ -38,6 +38,10 @@ ACROSS = {
     "a call by elements that a thought leaves open": ("<function=get_weather><parameter=city>Os", "Hello."),
     "a call in JSON that a thought leaves open": (f"<tool_call>{OSLO[:20]}", "Hello."),
     "a whole call behind such a tag": (f"<tool_call>X <tool_call>{OSLO}</tool_call>", "Hello."),
+    "a quote before the end of a message": (
+        '<|think|>"X',
+        'Z"<|end|><|begin|>assistant<|content|><|think|>"XZ"<|end|><|begin|>assistant<|content|>Hello.',
+    ),
     "a role": ("<|im_start|>assis", "tant\nHello."),
     "a role that is whole": ("<|im_start|>assistant", "Hello."),
 }
