@@ -148,7 +148,10 @@ def measure(subject: Subject, row: Row, number: int, scale: float) -> Sample:
     result, cpu = load(plan, process.cpu_seconds if process else lambda: 0.0)
     others = (machine.others_seconds() - others) / (monotonic() - began)
     chunks = result.streams * (row.tokens + OVERHEAD_CHUNKS)
-    ttft, gaps = (quantiles(times, n=100, method="inclusive") for times in (result.ttft, result.gaps))
+    ttft, gaps = (
+        quantiles(times if len(times) > 1 else [*times, *times] or [0.0, 0.0], n=100, method="inclusive")
+        for times in (result.ttft, result.gaps)  # a short round may have one reply, and no gap
+    )
     return Sample(
         row=row.name,
         subject=subject.name,
