@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import quantiles
 from time import monotonic, sleep
 
+from deploy.profiles.matrix import quantile
 from tests.bench import machine
 from tests.bench.load import Plan, Result
 from tests.bench.processes import Process, listens
@@ -148,18 +148,14 @@ def measure(subject: Subject, row: Row, number: int, scale: float) -> Sample:
     result, cpu = load(plan, process.cpu_seconds if process else lambda: 0.0)
     others = (machine.others_seconds() - others) / (monotonic() - began)
     chunks = result.streams * (row.tokens + OVERHEAD_CHUNKS)
-    ttft, gaps = (
-        quantiles(times if len(times) > 1 else [*times, *times] or [0.0, 0.0], n=100, method="inclusive")
-        for times in (result.ttft, result.gaps)  # a short round may have one reply, and no gap
-    )
     return Sample(
         row=row.name,
         subject=subject.name,
         round=number,
         cpu_us=cpu * 1e6 / chunks,
-        ttft50=ttft[49],
-        ttft99=ttft[98],
-        gap99=gaps[98],
+        ttft50=quantile(result.ttft, 0.50) or 0.0,
+        ttft99=quantile(result.ttft, 0.99) or 0.0,
+        gap99=quantile(result.gaps, 0.99) or 0.0,  # a short round may have no gap
         joined=result.streams * row.tokens / result.events,
         rss_mib=process.rss_mib() if process else 0.0,
         wall=result.wall,
