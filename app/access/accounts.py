@@ -103,7 +103,7 @@ class Account:
                 raise self._refusal(name, wait if used >= limit else 1.0)
 
     def of_minute(self, name: str, used: float, limit: int) -> float:
-        """What is used of the minute. Raises KeyLimited: it is above the limit of this name."""
+        """Returns `used`, of this minute. Raises KeyLimited if it exceeds `limit`, which the message calls `name`."""
         if (over := used - limit) > _ROUNDING:
             raise self._refusal(name, over * MINUTE / limit)
         return used

@@ -36,7 +36,8 @@ class CheckRequest:
 
 @dataclass(frozen=True)
 class Want:
-    """What every reply of a check must be. `has`, `calls` and that it thinks are the model's part; the rest is the engine's."""
+    """Expectations of every reply to a check. The model is at fault for `has`, `calls` and a missing thought, the engine for
+    the rest."""
 
     finish: str = "stop"
     has: str = ""

@@ -93,7 +93,8 @@ class TrafficSplit:
     """Between a model's live engines and one candidate, which gets `weight` percent of the conversations, evenly spread.
 
     A conversation stays on its side. A higher weight holds for those that come after it. Two that begin with the same
-    messages are told apart from their third request on: one of them may change sides at its second.
+    messages get a key of their own from their third request on; until then they share one, so a conversation may change
+    sides at its second request.
     """
 
     def __init__(self, engine: str, weight: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What a candidate is asked before callers are routed to it: the warm-up, and the canary.
+"""The warm-up and the canary: requests that a candidate answers before the gateway routes callers to it.
 
 The warm-up requests every shape a few times: the first request of a shape may compile a kernel, capture a graph or grow a
 cache. A shape is a prompt length, alone or concurrent; no prompt is in a cache.

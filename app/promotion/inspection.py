@@ -212,7 +212,7 @@ def _short(value: object) -> str:
 # ------------------------------------------------------------------------------------ replicas
 
 Facts = Mapping[str, object]
-"""What an engine states of itself; what it does not state is absent."""
+"""Facts that an engine states of itself, by name; facts it does not state are absent."""
 
 
 class ReplicaWatch:
@@ -267,12 +267,13 @@ class ReplicaWatch:
 
 
 def difference(found: Facts, others: Facts) -> str | None:
-    """What a replica and its sibling report differently, the first of it; None if there is nothing."""
+    """The first name, in alphabetical order, whose facts differ between a replica and its sibling; None if none does."""
     return next((what for what in sorted(found.keys() & others.keys()) if found[what] != others[what]), None)
 
 
 async def _facts(engine: Engine, spec: EngineSpec) -> Facts:
-    """What runs. Raises RefusalError: not what the configuration and the manifest say; EffectError: it does not state it."""
+    """The facts of a running engine. Raises RefusalError if they contradict the configuration or the manifest, EffectError if
+    the engine does not state them."""
     found = await identify(engine, spec)
     model = PurePath(str(found["model"])).name if found["model"] else None
     facts = {"build": found["build"], "model": model, "numerics": found["numerics"]}

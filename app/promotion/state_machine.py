@@ -143,7 +143,7 @@ class OperationPhase(StrEnum):
 
 
 class OperationEvent(StrEnum):
-    """What happens to an operation; all but begin, done and restart come with a reason."""
+    """Events of an operation. All events but begin, done and restart carry a reason."""
 
     BEGIN = "begin"  # it is the next in the queue
     DONE = "done"  # the present effect was brought about
@@ -373,7 +373,7 @@ TABLE: Final[Mapping[OperationPhase, Row]] = {
 """Every legal pair of a phase and an event. A phase without a row is final."""
 FINAL: Final = frozenset({*OperationPhase} - TABLE.keys())
 UNTOUCHED: Final = frozenset({_P.QUEUED, _P.PREFLIGHT})
-"""Nothing has been begun that would have to be undone."""
+"""Phases in which an operation has changed nothing yet, so that ending it undoes nothing."""
 SWITCHED: Final = frozenset({_P.SWITCHING, _P.RESUMING, _P.DRAINING, _P.BAKING, _P.RETIRING})
 """The alias points to the candidate."""
 AHEAD: Final = frozenset({_P.RESUMING, _P.DRAINING, _P.BAKING})
@@ -397,7 +397,8 @@ class IllegalOperationEvent(Exception):
 
 
 class Transition(NamedTuple):
-    """What an event led to: commit `state` and the `change` of the aliases in one transaction, then run the state's effect."""
+    """The result of an event. The runner commits `state` and the `change` of the aliases in one transaction, then runs the
+    effect of `state`."""
 
     state: OperationState
     change: RouteChange | None = None

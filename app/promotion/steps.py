@@ -96,7 +96,7 @@ Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[EffectEviden
 async def check(
     deps: Dependencies, plan: OperationPlan, effect: Effect, reads_weights: bool = True
 ) -> EffectEvidence:
-    """The candidate is eligible: by its report, or because it served before. So is each of its replicas.
+    """Check that the candidate and each of its replicas are eligible, by a report or because they served before.
 
     Without `reads_weights` it is asked again, later: whether something was revoked since, or an override has ended. Of an
     engine that serves already, only what no override can waive counts then.

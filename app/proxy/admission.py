@@ -1,4 +1,4 @@
-"""What requests wait for, in a bounded number and for a bounded time: places, turns, threads, and room for their bodies.
+"""The resources of a request: a place, a turn, a thread, and room for its body. Waiting is bounded in number and time.
 
 All of it is for one event loop.
 """

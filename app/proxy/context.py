@@ -194,7 +194,8 @@ class RequestContext:
     def leave(self, made: int = 0) -> None:
         """Free its key's slots and count its tokens, by the engine's count. Idempotent.
 
-        Without one (the caller left): at least what was generated, and the prompt. What an engine failed costs nothing.
+        Without that count, because the caller left, it counts the prompt and at least `made` tokens. A failed reply costs
+        nothing.
         """
         admission, self.admission = self.admission, None
         if admission is None:

@@ -109,7 +109,7 @@ def _stated(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _marks(context: RequestContext) -> dict[str, float | None]:
-    """What a reply's clocks show."""
+    """Span attributes from a reply's clocks; {} if no engine was asked."""
     if not context.was_tried:
         return {}
     clocks = context.clocks

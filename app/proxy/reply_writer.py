@@ -38,9 +38,7 @@ class ReplyWriter:
     """
 
     _encoder: Any  # or collector, of the request's API
-    encode: Callable[
-        [Sequence[str]], bytes | None
-    ]  # plain texts of choice 0, where something has gone out before
+    encode: Callable[[Sequence[str]], bytes | None]  # plain texts of choice 0, once the reply has begun
     _reply: EngineReply | None = None
     _catching_up: asyncio.Task[None] | None = None  # waits until the caller has read what was written
     _end = b""  # of the reply, which waits for that
@@ -57,7 +55,7 @@ class ReplyWriter:
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         """Write this engine's reply from now on (None: no reply), and pause it while the caller of a stream reads slowly.
 
-        anew: the reply starts from its beginning, and replaces the one before it.
+        anew: this reply starts from its beginning and replaces the reply of the engine asked before.
         """
         context = self._context
         if anew and not context.begun:

@@ -68,7 +68,7 @@ def _columns(value: Any) -> dict[str, Any]:
 
 
 class RegistryReader:
-    """The registry, to read; also while a gateway writes to it. What cannot be read raises StorageFailed."""
+    """Reads the registry, also while a gateway writes to it. Methods raise StorageFailed where SQLite or a row cannot be read."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -123,7 +123,7 @@ class RegistryReader:
         return self._all(AuditEvent, f"WHERE at >= ? AND verb IN ({marks}) ORDER BY seq", since, *verbs)
 
     def usages(self) -> dict[str, Meter]:
-        """What the keys have used, by name, as it was written last."""
+        """The last written usage of each key, by name."""
         return {row.pop("name"): Meter(**row) for row in self._rows("SELECT * FROM key_usage ORDER BY name")}
 
     def head(self) -> Head:

@@ -56,7 +56,7 @@ def script(number: int) -> str:
 def writer_lock(path: Path) -> Iterator[int]:
     """Hold the writer's lock on a registry; yields a descriptor of its folder. Raises RegistryLocked, StorageFailed.
 
-    The lock is on the folder: a second gateway could put another file in the place of a lock file.
+    The process locks the folder itself, because another process could replace a lock file.
     """
     folder = path.parent
     with contextlib.ExitStack() as opened:

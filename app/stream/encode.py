@@ -71,7 +71,7 @@ def prefix(head: ReplyHead, object_name: str) -> bytes:
 
 
 def choice_of(index: int, part: str, said: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """What a choice says, in `part`: a chunk's delta, or the message of a whole reply."""
+    """A choice as JSON: `said` is the delta of a chunk or the message of a whole reply, as `part` names it."""
     return {"index": index, part: said, "logprobs": None, "finish_reason": None, **more}
 
 

@@ -89,7 +89,7 @@ METRICS: Final[tuple[tuple[Any, ...], ...]] = (
     (Gauge, "manners_live_override_ended", "1 if an override let a model's live engine in, and has expired or was withdrawn.", "model"),
     (Gauge, "manners_build_info", "1; what this gateway is.", "version python"),
     (Gauge, "manners_host_memory_available_bytes", "MemAvailable of the host.", ""),
-    (Gauge, "manners_host_memory_floor_bytes", "What of it has to stay available.", ""),
+    (Gauge, "manners_host_memory_floor_bytes", "Bytes of host memory that must stay available.", ""),
     (_Histogram, "gen_ai_server_time_to_first_token_seconds", "From the request's last byte in to the first generated token, thought or not.", "model engine", VOICE_BUCKETS),
     (_Histogram, "manners_time_to_first_content_seconds", "From the request's last byte in to the first text or tool call that the caller is shown.", "model engine", VOICE_BUCKETS),
     (_Histogram, "manners_time_to_first_sentence_seconds", "From the request's last byte in to the first sentence that a voice can speak.", "model engine", VOICE_BUCKETS),

@@ -110,7 +110,7 @@ _PATTERNS: Final[tuple[tuple[Any, ...], ...]] = (
     ("IP", rf"[{_W}]*(?::[{_W}]*){{2,}}(?:\.{_D}{{1,3}}){{0,3}}", _is_ipv6),
     ("NUMBER", rf"{_DATE}(?:[^{_D}]|$)|(?P<v>{_DIGITS})"),
 )  # fmt: skip
-"""What is replaced, in order: a part of something longer comes after it."""
+"""Patterns and their replacements, in order: a longer secret comes before a pattern that matches part of it."""
 
 
 @cache
@@ -131,9 +131,6 @@ _ANY_AT: Final = compiled(_AT)
 
 _GONE: Final = object()
 """In place of a number that is left out."""
-
-_ROLES: Final = ("role", "type")
-"""Fields of a message whose values are words of the API."""
 
 
 class Redactor:
@@ -197,7 +194,7 @@ class Redactor:
 
     def message(self, message: dict[str, Any]) -> dict[str, Any]:
         """One turn: what was said, who said it, and which calls were made. Pictures and thoughts are dropped."""
-        kept: dict[str, Any] = {key: message[key] for key in _ROLES if key in message}
+        kept: dict[str, Any] = {"role": message["role"]} if "role" in message else {}
         content = message.get("content")
         if isinstance(content, list):
             texts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
