@@ -93,16 +93,19 @@ class ShardWriter:
             self._file.write(_header(self._shards[shard]))
         assert self._file is not None
         for planned in group:
+            left: float = planned.bytes
             for part in planned.make():
+                left -= part.nbytes if part.dtype == TYPES[planned.dtype] else math.inf
                 self._file.write(_on_host(part).flatten().view(torch.uint8).numpy().data)
+            if left:
+                raise ValueError(f"{planned.name}: not {planned.bytes} bytes of {planned.dtype}, as planned")
         self._file.flush()
         os.fsync(self._file.fileno())
         self._next += 1
 
     def done(self) -> tuple[int, int]:
         """The number of groups that are written, and the bytes of the last file; for `skip` of a later run."""
-        assert self._file is not None
-        return self._next, self._file.tell()
+        return self._next, self._file.tell() if self._file else 0
 
     def skip(self, count: int, size: int) -> None:
         """Go on where an earlier run was `done`; what it wrote after that goes. Raises CheckpointError."""

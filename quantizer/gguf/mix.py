@@ -31,10 +31,9 @@ MIXES: Final = {
     "q6_k": Mix(LlamaFileType.MOSTLY_Q6_K, Type.Q6_K),
     "q5_k_m": Mix(LlamaFileType.MOSTLY_Q5_K_M, Type.Q5_K, output=Type.Q6_K, some=Type.Q6_K, fused=Type.Q6_K),
     "q4_k_m": Mix(LlamaFileType.MOSTLY_Q4_K_M, Type.Q4_K, output=Type.Q6_K, some=Type.Q6_K, fused=Type.Q5_K),
-    "tq2_0": Mix(LlamaFileType.MOSTLY_TQ2_0, Type.TQ2_0, output=Type.Q6_K),
     "q2_k": Mix(LlamaFileType.MOSTLY_Q2_K, Type.Q2_K, output=Type.Q6_K, more=Type.Q3_K),
 }
-"""q2_k: for fewer than four query heads per key head. tq2_0, ternary: useless for models that were not trained for it."""
+"""q2_k: for fewer than four query heads per key head."""
 _PART: Final = re.compile(r"blk\.(\d+)\.(attn_v|attn_output|ffn_down|ffn_down_exps)\.weight")
 
 
@@ -68,7 +67,6 @@ _NARROW: Final = {
     Type.Q4_K: Type.Q5_0,
     Type.Q5_K: Type.Q5_1,
     Type.Q6_K: Type.Q8_0,
-    Type.TQ2_0: Type.Q4_0,
 }
 
 

@@ -122,9 +122,8 @@ class QuantizationJob:
         """Write the manifest of the result."""
         manifest = self.source.manifest
         name = manifest.name if manifest else self.source.path.resolve().name
-        return seal(
-            folder, name=name, format=format, source=self.source, created=now, origin=self.provenance()
-        )
+        origin = self.provenance()
+        return seal(folder, name=name, format=format, source=self.source, created=now, origin=origin)
 
 
 def run(

@@ -128,6 +128,12 @@ planned = st.lists(
 )
 
 
+@pytest.mark.parametrize("part", [torch.zeros(3), torch.zeros(5), torch.zeros(4, dtype=torch.bfloat16)])
+def test_a_tensor_that_is_not_as_planned_is_refused(part: torch.Tensor, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="as planned"):
+        write_weights(tmp_path, [[ShardTensor("a", "F32", (4,), lambda: [part])]])
+
+
 def group(number: int, shapes: list[tuple[str, int]]) -> list[ShardTensor]:
     def make(dtype: str, size: int) -> Any:
         whole = (torch.arange(size) % 7).to(DTYPES[dtype])

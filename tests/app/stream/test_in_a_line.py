@@ -29,10 +29,7 @@ def test_words_beside_a_marker_decide_what_it_is(name: str) -> None:
 
 ACROSS = {
     "the end of a message's header": ("Hm.<|end|><|start|>assistant<|channel|>final<|mess", "age|>Hello."),
-    "the channel in a message's header": (
-        "Hm.<|end|><|start|>assistant<|channel|>fi",
-        "nal<|message|>Hello.",
-    ),
+    "the channel in a header": ("Hm.<|end|><|start|>assistant<|channel|>fi", "nal<|message|>Hello."),
     "the header of a thought": ("Hm.<|channel|>analysis<|mess", "age|>Four.<|end|>Hello."),
     "a call's tag that a thought mentions": ("<tool_call>X", "Hello."),
     "a call by elements that a thought leaves open": ("<function=get_weather><parameter=city>Os", "Hello."),
