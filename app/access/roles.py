@@ -7,7 +7,7 @@ overrides, revocations, keys, operators and the configuration.
 from enum import IntEnum
 from typing import Final
 
-from app.errors.tree import RoleRequired
+from app.errors.tree import Forbidden
 
 
 class Role(IntEnum):
@@ -39,10 +39,10 @@ def role_for(method: str, path: str) -> Role:
 
 
 def check(role: Role, method: str, path: str) -> None:
-    """Raises RoleRequired, which names the role that is needed."""
+    """Raises Forbidden, which names the role that is needed."""
     needed = role_for(method, path)
     if role < needed:
-        raise RoleRequired(
+        raise Forbidden(
             f"this needs an operator with the role {needed}, and yours is {role}: ask one who may",
             f"role_{needed}_required",
         )

@@ -20,7 +20,7 @@ from app.admin.reload import Reloader
 from app.admin.reports import Reports
 from app.api.reading import field_error, json_object
 from app.config.config import MAX_REPLICAS, Config
-from app.errors.tree import StateUnavailable, TooSlow, Unauthorized
+from app.errors.tree import BadHTTP, StateUnavailable, Unauthorized
 from app.http.replies import reply, reply_headers
 from app.promotion import overrides as override_log
 from app.promotion.repository import now
@@ -228,7 +228,7 @@ def actor(request: Request) -> str:
 
 
 async def read_body(request: Request, kind: type[Any]) -> Any:
-    """The checked body. Raises BadJSON, BadField, BodyTooLarge."""
+    """The checked body. Raises BadJSON, BadField, BadHTTP."""
     data, _ = await _body(request, _SMALL)  # so small a body holds no room
     raw = json_object(data)
     try:
@@ -238,12 +238,14 @@ async def read_body(request: Request, kind: type[Any]) -> Any:
 
 
 async def _body(request: Request, uploads: Uploads) -> tuple[bytes, int]:
-    """The body, and the room that it holds. Raises BodyTooLarge, Busy."""
+    """The body, and the room that it holds. Raises BadHTTP, Busy."""
     promised = request.headers.get("content-length", "").encode()
     try:
         return await uploads.body(request.receive, promised, actor(request))
     except ClientGone:
-        raise TooSlow("the request broke off") from None  # the client is gone, and it is no bug
+        raise BadHTTP(
+            "the request broke off", "request_timeout"
+        ) from None  # the client is gone, and it is no bug
 
 
 # Replies.

@@ -19,7 +19,7 @@ from app.config.config import Config, ModelConfig
 from app.engines.affinity import AFFINITIES, SIDES, Balancer, TrafficSplit, conversation
 from app.engines.backend import UNIDENTIFIED, Backend, EngineFactory, PoolContext, Route, driver
 from app.engines.identity import manifest_of
-from app.errors.tree import BadField, EngineDown, UnknownModel
+from app.errors.tree import BadField, EngineDown, UnknownThing
 from app.stream.conduct import Conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
@@ -242,12 +242,13 @@ class EnginePool:
         return any(engine in route.engines for route in self._table.values())
 
     def model(self, name: str, chats: bool) -> ModelConfig:
-        """The configuration of a public model. Raises UnknownModel; BadField if `chats` and it is for embeddings."""
+        """The configuration of a public model. Raises UnknownThing; BadField if `chats` and it is for embeddings."""
         try:
             model = self.config.models[name]
         except KeyError:
             known = ", ".join(sorted(self.config.models))
-            raise UnknownModel(f"there is no model {name[:64]!r} here; there is: {known}") from None
+            message = f"there is no model {name[:64]!r} here; there is: {known}"
+            raise UnknownThing(message, "model_not_found") from None
         if chats and model.kind == "embeddings":
             raise BadField(
                 f"{name} gives embeddings and nothing else: POST /v1/embeddings",

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from app.errors.tree import (
     INTERNAL,
     BadField,
+    BadHTTP,
     KeyLimited,
     MannersError,
     UnknownThing,
-    WrongMethod,
     envelope_for,
 )
 from app.telemetry.log import Logger, where
@@ -31,7 +31,7 @@ def error_response(error: MannersError, headers: Sequence[tuple[bytes, bytes]] =
         found.append((b"retry-after", str(error.retry_after).encode()))
     elif isinstance(error, KeyLimited):  # clients of OpenAI and Anthropic retry any other 429
         found.append((b"x-should-retry", b"false"))
-    if isinstance(error, WrongMethod):
+    if isinstance(error, BadHTTP) and error.allow:
         found.append((b"allow", error.allow.encode()))
     if error.status == 401:
         found.append((b"www-authenticate", b"Bearer"))
@@ -74,5 +74,6 @@ def _from_http(request: Request, error: HTTPException) -> MannersError:
     if error.status_code == 405:
         routes = iter_route_contexts(request.app.routes)  # the framework names the methods of the first only
         allow = {method for one in routes if one.path == _route(request) for method in one.methods or ()}
-        return WrongMethod(f"{request.method} is not for {path[:200]}", allow=", ".join(sorted(allow)))
+        message = f"{request.method} is not for {path[:200]}"
+        return BadHTTP(message, "method_not_allowed", allow=", ".join(sorted(allow)))
     return BadField(str(error.detail), "invalid_request", status=error.status_code)

@@ -4,18 +4,11 @@
     ├── RequestError                  400  invalid_request_error     the caller can correct it
     │   ├── BadJSON                        invalid_json, nested_too_deeply, number_out_of_range, invalid_utf8, …
     │   ├── BadField                       invalid_value, unsupported_parameter, schema_too_large, unsupported_by_model, …
-    │   ├── BodyTooLarge              413  body_too_large
-    │   ├── UnknownModel              404  model_not_found
-    │   ├── UnknownThing              404  not_found, engine_not_found, operation_not_found, report_not_found, …
+    │   ├── BadHTTP                   4xx  invalid_http, duplicate_header, and the codes of its table
+    │   ├── Forbidden                 403  host_not_allowed, origin_not_allowed, role_promote_required, …
+    │   ├── UnknownThing              404  not_found, model_not_found, operation_not_found, report_not_found, …
     │   ├── Refused                   409  the codes of a promotion: report_missing, busy, …
-    │   ├── KeyTaken                  422  idempotency_key_reused
-    │   ├── WrongMethod               405  method_not_allowed
-    │   ├── BadHTTP                        invalid_http, duplicate_header
-    │   ├── TooSlow                   408  request_timeout
-    │   ├── HeadTooLarge              431  headers_too_large
-    │   ├── Forbidden                 403  host_not_allowed, origin_not_allowed
-    │   ├── RoleRequired              403  role_promote_required, role_administer_required
-    │   ├── UnsupportedMediaType      415  unsupported_media_type, unsupported_content_encoding
+    │   │                             422  idempotency_key_reused
     │   └── EngineRefused             4xx  the engine's own code: it refused the request
     │       └── ContextExceeded       400  context_length_exceeded
     ├── Unauthorized                  401  authentication_error      invalid_api_key
@@ -26,7 +19,7 @@
     ├── Draining                      503  server_error              draining
     ├── NotStarted                    503  server_error              not_started
     ├── StateUnavailable              503  server_error              state_unavailable, state_locked, state_missing
-    │   └── StateFull                 507                            state_full
+    │                                 507                            state_full
     └── UpstreamError                 502  upstream_error            the engine's fault
         ├── EngineDown                503  no_engine, connect_failed
         ├── EngineTimeout             504  first_token_timeout, idle_timeout, total_timeout
@@ -38,10 +31,11 @@
 `code` is for programs; `message` is for people and says what to do. `app.errors.render` makes HTTP of it.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 CODES: Final = {"internal_error"}
-"""One of each class, filled as they are made."""
+"""Those of the classes, filled as they are made."""
 INTERNAL: Final = "something went wrong in the gateway; its log says what"
 
 
@@ -53,22 +47,24 @@ class MannersError(Exception):
     code = "internal_error"
     param: str | None = None
     retry_after: int | None = None
+    statuses: Mapping[str, int] = {}
 
     def __init_subclass__(
         cls, status: int = 0, type: str = "", code: str = "", retry_after: int | None = None
     ) -> None:
-        """Arguments that a class does not give are inherited from its base."""
+        """Arguments that a class does not give are inherited. Its table `statuses` has the codes whose status differs."""
         super().__init_subclass__()
         cls.status = status or cls.status
         cls.type, cls.code = type or cls.type, code or cls.code
         cls.retry_after = retry_after or cls.retry_after
-        CODES.add(cls.code)
+        CODES.update((cls.code, *cls.statuses))
 
     def __init__(self, message: str, code: str | None = None, **own: Any) -> None:
         """`own`: attributes of this error that differ from its class."""
         super().__init__(message)
         self.message = message
         self.code = self.code if code is None else code
+        self.status = self.statuses.get(self.code, self.status)
         self.__dict__.update(own)
 
     def envelope(self) -> dict[str, Any]:
@@ -89,12 +85,21 @@ class BadField(RequestError, code="invalid_value"):
     """One field of the body has a value that cannot be served; `param` names it."""
 
 
-class BodyTooLarge(RequestError, status=413, code="body_too_large"):
-    """The body is over the limit."""
+class BadHTTP(RequestError, code="invalid_http"):
+    """A listener takes no such request, whatever its body says; `allow` names the methods that a path has."""
+
+    allow = ""
+    statuses = {
+        "method_not_allowed": 405, "request_timeout": 408, "body_too_large": 413, "unsupported_media_type": 415,
+        "unsupported_content_encoding": 415, "headers_too_large": 431,
+    }  # fmt: skip
 
 
-class UnknownModel(RequestError, status=404, code="model_not_found"):
-    """No such model in the configuration."""
+class Forbidden(RequestError, status=403, code="host_not_allowed"):
+    """A website's request to a listener without keys; or one that needs another role, which the code names.
+
+    403 and not 421 (Misdirected Request): a client may repeat a 421 on another connection, where it fails again.
+    """
 
 
 class UnknownThing(RequestError, status=404, code="not_found"):
@@ -104,42 +109,7 @@ class UnknownThing(RequestError, status=404, code="not_found"):
 class Refused(RequestError, status=409, code="busy"):
     """The operation is not allowed, or not possible, in the present state; the code says why."""
 
-
-class KeyTaken(RequestError, status=422, code="idempotency_key_reused"):
-    """The idempotency key was used for a different request."""
-
-
-class WrongMethod(RequestError, status=405, code="method_not_allowed"):
-    """The path exists, the method does not; `allow` names those that do."""
-
-    allow = ""
-
-
-class BadHTTP(RequestError, code="invalid_http"):
-    """The input is not unambiguous HTTP/1.1."""
-
-
-class TooSlow(RequestError, status=408, code="request_timeout"):
-    """The request did not arrive in time."""
-
-
-class HeadTooLarge(RequestError, status=431, code="headers_too_large"):
-    """Everything but the body is over the limit."""
-
-
-class Forbidden(RequestError, status=403, code="host_not_allowed"):
-    """A listener without keys serves programs on this machine only; the request comes from a website.
-
-    403 and not 421 (Misdirected Request): a client may repeat a 421 on another connection, where it fails again.
-    """
-
-
-class RoleRequired(RequestError, status=403, code="role_administer_required"):
-    """The operator is known but lacks the required role, which the code names."""
-
-
-class UnsupportedMediaType(RequestError, status=415, code="unsupported_media_type"):
-    """The body is not declared as JSON, or is compressed."""
+    statuses = {"idempotency_key_reused": 422}
 
 
 class EngineRefused(RequestError, code="engine_refused"):
@@ -180,11 +150,9 @@ class NotStarted(MannersError, status=503, code="not_started", retry_after=1):
 
 
 class StateUnavailable(MannersError, status=503, code="state_unavailable", retry_after=5):
-    """The state folder is unusable at present; only operators see this error."""
+    """The state folder is unusable at present, or its disk is full; only operators see this error."""
 
-
-class StateFull(StateUnavailable, status=507, code="state_full"):
-    """The state folder's disk is full."""
+    statuses = {"state_full": 507}
 
 
 class UpstreamError(MannersError, status=502, type="upstream_error", code="upstream_error"):

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access.keys import KeyRing
 from app.errors.render import error_response
-from app.errors.tree import MannersError, UnsupportedMediaType
+from app.errors.tree import BadHTTP, MannersError
 from app.http.hosts import check_local, check_media_type
 from app.proxy.admission import FairScheduler
 
@@ -79,14 +79,14 @@ class AccessControl:
         await app(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
-        """The name of the key; None if none is needed. Raises Forbidden, UnsupportedMediaType or Unauthorized."""
+        """The name of the key; None if none is needed. Raises Forbidden, BadHTTP or Unauthorized."""
         has_keys = bool(self._keys)
         if self._local is not None:
             check_local(headers, self._local, may_follow_links=path in self._open)
             if method == "POST" and path in self._straight and not has_keys:
                 check_media_type(headers)
         if headers.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
-            raise UnsupportedMediaType(  # its unpacked size would have no bound
+            raise BadHTTP(  # its unpacked size would have no bound
                 "compressed bodies are not read: send the body without Content-Encoding",
                 "unsupported_content_encoding",
             )

@@ -25,7 +25,7 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from app.errors.tree import BadHTTP, HeadTooLarge, MannersError, TooManyConnections, TooSlow
+from app.errors.tree import BadHTTP, MannersError, TooManyConnections
 from app.http.hosts import host_name
 
 MAX_HEAD_BYTES: Final = 32 << 10
@@ -133,7 +133,7 @@ class Connection(HttpToolsProtocol):
         if not self._in_head:
             return  # trailers are ignored
         if len(self.headers) == MAX_HEADERS:
-            raise HeadTooLarge(f"the request has more than {MAX_HEADERS} headers: send fewer")
+            raise BadHTTP(f"the request has more than {MAX_HEADERS} headers: send fewer", "headers_too_large")
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -203,7 +203,8 @@ class Connection(HttpToolsProtocol):
     def _late(self) -> None:
         self._due = None
         if not self.transport.is_closing():
-            self._refuse(TooSlow(f"the request did not arrive within {self._limits.read_seconds:g} s"))
+            message = f"the request did not arrive within {self._limits.read_seconds:g} s"
+            self._refuse(BadHTTP(message, "request_timeout"))
 
     def _refuse(self, error: MannersError) -> None:
         """Send the error, unless a reply to this request has begun, and end the connection."""
@@ -215,7 +216,8 @@ class Connection(HttpToolsProtocol):
 
 
 def _too_large() -> MannersError:
-    return HeadTooLarge(f"the head, or what is not data in the body, is larger than {MAX_HEAD_BYTES} bytes")
+    message = f"the head, or what is not data in the body, is larger than {MAX_HEAD_BYTES} bytes"
+    return BadHTTP(message, "headers_too_large")
 
 
 def _raw(error: MannersError) -> bytes:

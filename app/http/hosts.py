@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from app.config.config import is_loopback
-from app.errors.tree import Forbidden, UnsupportedMediaType
+from app.errors.tree import BadHTTP, Forbidden
 
 _HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9_.-]{1,253}))(?::[0-9]{1,5})?")
 _NEAR = (None, b"none", b"same-origin", b"same-site")
@@ -53,7 +53,9 @@ def check_local(
 
 
 def check_media_type(headers: Mapping[bytes, bytes]) -> None:
-    """Raises UnsupportedMediaType unless the body is declared as JSON, which a page may not send without permission."""
+    """Raises BadHTTP unless the body is declared as JSON, which a page may not send without permission."""
     essence = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if essence != b"application/json":
-        raise UnsupportedMediaType("send the body with the header Content-Type: application/json")
+        raise BadHTTP(
+            "send the body with the header Content-Type: application/json", "unsupported_media_type"
+        )

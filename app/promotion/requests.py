@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from app.config.config import Config
 from app.config.replicas import replicas_fault
-from app.errors.tree import BadField, Refused, UnknownModel
+from app.errors.tree import BadField, Refused, UnknownThing
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import replicas_of
 from app.promotion.spec_catalogue import SpecCatalogue
@@ -139,7 +139,7 @@ def _candidates(
 
 
 def check_model(config: Config, model: str) -> None:
-    """Raises UnknownModel."""
+    """Raises UnknownThing."""
     if model not in config.models:
         known = ", ".join(sorted(config.models))
-        raise UnknownModel(f"there is no model {model[:64]!r} here; there is: {known}")
+        raise UnknownThing(f"there is no model {model[:64]!r} here; there is: {known}", "model_not_found")

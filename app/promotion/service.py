@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from app.config.config import Config
 from app.engines.pool import EnginePool
-from app.errors.tree import KeyTaken, NotStarted, Refused, StateFull, StateUnavailable, UnknownThing
+from app.errors.tree import NotStarted, Refused, StateUnavailable, UnknownThing
 from app.promotion import overrides, repository, requests, steps
 from app.promotion.facts import suite_in_force, verified
 from app.promotion.inspection import ReplicaWatch
@@ -205,9 +205,8 @@ class PromotionService:
         """Begin an operation and return its view; or, for a dry run, what it would do.
 
         Raises:
-            UnknownModel, UnknownThing, BadField, NotStarted
-            Refused: with the code of the reason.
-            KeyTaken: the idempotency key belongs to another request.
+            UnknownThing, BadField, NotStarted
+            Refused: with the code of the reason; idempotency_key_reused: the key belongs to another request.
         """
         self._check_started()
         requests.check_model(self._deps.config, request.model)
@@ -238,7 +237,8 @@ class PromotionService:
                 return None
             raise
         if known is not None and known.request != request.digest:
-            raise KeyTaken("this idempotency key came with another request; take a new one")
+            message = "this idempotency key came with another request; take a new one"
+            raise Refused(message, "idempotency_key_reused")
         return known
 
     async def _preempt(self, running: RunningOperation, actor: str) -> bool:
@@ -329,7 +329,8 @@ class PromotionService:
         except OperationUnderWay as busy:
             raise Refused(str(busy), "busy") from None
         except Conflict:
-            raise KeyTaken("this idempotency key has just begun another operation; take a new one") from None
+            message = "this idempotency key has just begun another operation; take a new one"
+            raise Refused(message, "idempotency_key_reused") from None
         return self._view(running)
 
     async def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
@@ -483,8 +484,7 @@ class PromotionService:
             yield
         except StorageFailed as error:
             self.registry.failed(error)
-            kind = StateFull if error.code == "state_full" else StateUnavailable
-            raise kind(str(error), error.code) from None
+            raise StateUnavailable(str(error), error.code) from None
         if self.registry.takes_writes:  # reading, as each scrape does, shows nothing of a read-only disk
             self.registry.works()
 

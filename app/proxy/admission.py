@@ -12,7 +12,7 @@ from typing import Final, TypeVar, cast
 
 from starlette.types import Receive
 
-from app.errors.tree import BodyTooLarge, Busy
+from app.errors.tree import BadHTTP, Busy
 from app.proxy.deadlines import ClientGone
 
 Made = TypeVar("Made")
@@ -172,14 +172,14 @@ class Uploads:
     async def body(self, receive: Receive, promised: bytes, peer: str) -> tuple[bytes, int]:
         """A body, and the room that it holds: the caller gives it back. `promised` is its Content-Length, a telling promise.
 
-        Raises BodyTooLarge; Busy: there was no room in time. ClientGone: the caller left inside the body.
+        Raises BadHTTP (body_too_large); Busy: there was no room in time. ClientGone: the caller left inside the body.
         """
         size = int(promised) if promised.isdigit() else 0
         body, more, held = bytearray(), True, 0  # no list: a body may come byte by byte
         try:
             while True:
                 if size > self.limit:
-                    raise BodyTooLarge(f"the body is larger than {self.limit} bytes: send less")
+                    raise BadHTTP(f"the body is larger than {self.limit} bytes: send less", "body_too_large")
                 if not held and size > LITTLE_BYTES:
                     wanted = size if promised or not more else self.limit  # a chunked body does not say
                     await self._take(peer, wanted)

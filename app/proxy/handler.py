@@ -26,12 +26,12 @@ from app.engines.pool import EnginePool
 from app.errors.render import error_response
 from app.errors.translate import as_internal_error, bug_behind, forget_frames
 from app.errors.tree import (
+    BadHTTP,
     ChoiceNotKept,
     ContextExceeded,
     Draining,
     MannersError,
     UpstreamError,
-    WrongMethod,
 )
 from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue, Uploads
@@ -146,7 +146,8 @@ class ProxyHandler:
         """Accept a request that can be served. Raises RequestError, Draining, Busy or ClientGone."""
         surface, method, state = context.surface, scope["method"], scope["state"]
         if method != "POST":
-            raise WrongMethod(f"{method[:16]} is not for {surface.path}: POST a request", allow="POST")
+            message = f"{method[:16]} is not for {surface.path}: POST a request"
+            raise BadHTTP(message, "method_not_allowed", allow="POST")
         peer = state.get("caller") or scope["client"][0]
         raw, held = await self._uploads.body(receive, state["headers"].get(b"content-length", b""), peer)
         start = time.perf_counter()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.errors.tree import BodyTooLarge, Busy
+from app.errors.tree import BadHTTP, Busy
 from app.proxy import admission as module
 from app.proxy.admission import LEAST_BYTES, LITTLE_BYTES, SHARE, Uploads
 from app.proxy.deadlines import ClientGone
@@ -106,6 +106,6 @@ async def test_who_leaves_or_sends_too_much_gives_the_room_back() -> None:
 
     with pytest.raises(ClientGone):
         await uploads.body(gone, b"%d" % LIMIT, "kitchen")
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(BadHTTP, match="larger than"):
         await sent(uploads, Peer(size=LIMIT + 1), "kitchen", promised=False)
     assert not uploads._held
