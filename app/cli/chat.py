@@ -11,7 +11,7 @@ from rich.text import Text as RichText
 from app.cli.gateway_client import GatewayClient, GatewayError
 from app.config import running
 from gates.reply.chunks import parse_payload
-from gates.reply.events import Broken, CallArguments, CallStart, Text, Thought
+from gates.reply.events import Broken, CallArguments, CallStart, Text
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -21,15 +21,11 @@ def run(args: argparse.Namespace) -> int:
     url = args.url or (runs.public if (runs := running.find()) else DEFAULT_URL)
     token = os.environ.get("MANNERS_API_KEYS", "none").split(",")[0]
     client, console = GatewayClient(url, token, "/v1/"), Console(highlight=False)
-    history: list[dict[str, Any]] = []
-    model = args.model or _first_model(client, url)
-    body = {"model": model, "messages": history, "stream": True}
-    if args.think:
-        body["chat_template_kwargs"] = {"enable_thinking": True}
+    body: dict[str, Any] = {"model": args.model or _first_model(client, url), "messages": [], "stream": True}
     if args.message is not None:
         _turn(console, client, body, args.message)
         return 0
-    console.print(f"Talking to [bold]{model}[/] at {url}. End with Ctrl-D.", style="dim")
+    console.print(f"Talking to [bold]{body['model']}[/] at {url}. End with Ctrl-D.", style="dim")
     try:
         while True:
             _turn(console, client, body, console.input("[bold cyan]you[/]   "))
@@ -39,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _turn(console: Console, client: GatewayClient, body: dict[str, Any], message: str) -> None:
-    """Send one message, show the reply as it comes, and remember both."""
+    """Send one message, show the visible reply as it comes, and remember both."""
     body["messages"].append({"role": "user", "content": message})
-    start, first, said, in_thought = time.perf_counter(), None, [], False
+    start, first, said = time.perf_counter(), None, ""
     console.print(f"[bold green]{body['model']}[/] ", end="")
     payloads = client.payloads("POST", "chat/completions", json=body)
     for event in (event for payload in payloads for event in parse_payload(payload)):
@@ -49,19 +45,13 @@ def _turn(console: Console, client: GatewayClient, body: dict[str, Any], message
             raise GatewayError(event.message)
         if first is None and isinstance(event, Text | CallStart):
             first = time.perf_counter() - start
-        if isinstance(event, Thought):
-            in_thought = True
-            console.print(RichText(event.text, style="dim italic"), end="")
-        elif isinstance(event, Text):
-            if in_thought:
-                in_thought = False
-                console.print()
-            said.append(event.text)
+        if isinstance(event, Text):
+            said += event.text
             console.print(RichText(event.text), end="")
         elif isinstance(event, CallStart | CallArguments):
             part = event.name if isinstance(event, CallStart) else event.fragment
             console.print(RichText(part, style="yellow"), end="")
-    body["messages"].append({"role": "assistant", "content": "".join(said)})
+    body["messages"].append({"role": "assistant", "content": said})
     total = time.perf_counter() - start
     shown = "no visible reply" if first is None else f"first token {first * 1000:.0f} ms"
     console.print(f"\n[dim]      {shown}, {total:.2f} s in all[/]")

@@ -10,11 +10,9 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from os import EX_NOINPUT
 from pathlib import Path
 from typing import Any
 
-from app.cli.exit_codes import CommandError
 from app.cli.terminal import show_rows
 from app.config.config import EMBEDDED_DEFAULT, ConfigError, load
 from app.promotion.repository import FILE
@@ -22,7 +20,7 @@ from app.registry.errors import RegistryError
 from app.registry.registry import RegistryReader
 from app.registry.values import KnownKey
 from deploy.doctor.collectors import configuration, host, image, model
-from deploy.doctor.evidence import ConfigFacts, Evidence, parse, render
+from deploy.doctor.evidence import ConfigFacts, Evidence
 from deploy.doctor.examine import examine, silent
 from deploy.doctor.result import EXIT_CODES, Diagnosis, worst
 from deploy.drivers.docker_client import Docker
@@ -31,40 +29,30 @@ SHORT_KEY = 16
 
 
 def run(args: argparse.Namespace) -> int:
-    """Collect or read the facts, run the checks and print the results; the exit code of the worst."""
-    try:
-        evidence = parse(args.evidence.read_text("utf-8")) if args.evidence else gather(args)
-        if args.save:
-            args.save.write_text(render(evidence), encoding="utf-8")
-    except ValueError as error:
-        raise CommandError(f"{args.evidence}: {error}", EX_NOINPUT) from None
-    findings = examine(evidence)
+    """Collect the facts, run the checks and print the results; the exit code of the worst."""
+    findings = examine(gather(args.config or EMBEDDED_DEFAULT))
     if args.json:
         checks = [asdict(finding) for finding in findings]
-        told = {"state": worst(findings), "checks": checks, "not_applicable": list(silent(findings))}
+        told = {"state": worst(findings), "checks": checks, "not_applicable": silent(findings)}
         print(json.dumps(told, indent=1, ensure_ascii=False))
     else:
-        show(findings, silent(findings))
+        show(findings)
     return EXIT_CODES[worst(findings)]
 
 
-def gather(args: argparse.Namespace) -> Evidence:
-    """Collect all facts about this machine and this configuration."""
-    path = args.config or EMBEDDED_DEFAULT
-    if not path.is_file():
-        raise FileNotFoundError(2, "No such file", str(path))
+def gather(path: Path) -> Evidence:
+    """Collect all facts about this machine and this configuration. Raises OSError: there is no such file."""
+    path.stat()
     tables = configuration.tables(path)
     engines = configuration.engines(tables, path.parent)
-    config_facts = _config_facts(path, tables)
     with closing(Docker()) as docker:
         version, images = asyncio.run(image.images(engines, docker))
-    folders = {name: Path(spec.artefact) for name, spec in engines.items() if spec.artefact}
     return Evidence(
         host=replace(host.host(), docker=version),
         engines=engines,
         images=images,
-        models={name: model.model(folder, hashes=args.hashes) for name, folder in folders.items()},
-        setting=config_facts,
+        models={name: model.model(Path(spec.artefact)) for name, spec in engines.items() if spec.artefact},
+        setting=_config_facts(path, tables),
     )
 
 
@@ -100,7 +88,7 @@ def _stored_keys(state: Path) -> int:
 MARKS = {"fail": "✗", "unknown": "?", "warn": "!", "ok": "✓"}
 
 
-def show(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> None:
+def show(findings: Sequence[Diagnosis]) -> None:
     """Print every result, a fault with its fix below it, and how many there are of each state."""
     rows = [
         (MARKS[one.state], one.engine or "host", one.id, one.evidence + (f"\n→ {one.fix}" if one.fix else ""))
@@ -108,4 +96,6 @@ def show(findings: Sequence[Diagnosis], unasked: Sequence[str]) -> None:
     ]
     show_rows(("", "of", "check", "evidence"), rows)
     counts = [f"{sum(one.state == state for one in findings)} {state}" for state in MARKS]
-    print(f"{', '.join(counts)}; {len(unasked)} checks have nothing to look at here (--json lists them)")
+    print(
+        f"{', '.join(counts)}; {len(silent(findings))} checks have nothing to look at here (--json lists them)"
+    )

@@ -1,14 +1,7 @@
-"""The facts that the doctor judges, and their JSON. None is "unknown", an empty tuple or text is "nothing"; sizes are bytes.
+"""The facts that the doctor judges. None is "unknown", an empty tuple or text is "nothing"; sizes are bytes."""
 
-`manners doctor --save FILE` saves them, so that another machine can judge them (`--evidence FILE`).
-"""
-
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
-
-from gates.decode import decoder
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +95,7 @@ class GgufFacts:
 class ModelFacts:
     """A model's folder, or its one GGUF.
 
-    `sealed` is the root digest of its artefact.json, "" without one; `broken` how the files differ from it. `quant_algo` is
+    `sealed` is the root digest of its artefact.json, "" without one; `broken` what is wrong with it. `quant_algo` is
     from hf_quant_config.json, `config_quant_algo` and other exporters' `quant_format` from config.json. `calls`: the form that the chat template asks for.
     """
 
@@ -153,16 +146,3 @@ class Evidence:
     images: Mapping[str, ImageFacts] = field(default_factory=dict)
     models: Mapping[str, ModelFacts] = field(default_factory=dict)
     setting: ConfigFacts = ConfigFacts()
-
-
-def parse(text: str) -> Evidence:
-    """Evidence from its JSON. Raises gates.decode.decoder.Refused with the key's path, or ValueError."""
-    return decoder.read(Evidence, json.loads(text))
-
-
-def render(evidence: Any) -> str:
-    """Evidence, or a part of it, as JSON, without unknown values."""
-    known = asdict(
-        evidence, dict_factory=lambda pairs: {key: value for key, value in pairs if value is not None}
-    )
-    return json.dumps(known, indent=1, ensure_ascii=False) + "\n"

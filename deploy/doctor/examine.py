@@ -1,5 +1,6 @@
 """Runs every check on the evidence: host, image, model, engine, configuration. Pure."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from deploy.doctor import configuration, engine_flags, host, image, model
@@ -17,7 +18,7 @@ def examine(evidence: Evidence) -> tuple[Diagnosis, ...]:
     return tuple(found for name in IDS for found in CHECKS[name](evidence))
 
 
-def silent(findings: tuple[Diagnosis, ...]) -> tuple[str, ...]:
+def silent(findings: Sequence[Diagnosis]) -> tuple[str, ...]:
     """The ids of checks that did not apply to anything."""
     said = {finding.id for finding in findings}
     return tuple(name for name in IDS if name not in said)

@@ -21,8 +21,8 @@ _JSON: Final = ("config.json", "hf_quant_config.json", "tokenizer_config.json")
 _MOST: Final = 4 * 2**20  # bytes of a JSON that is read
 
 
-def model(path: Path, *, hashes: bool = False) -> ModelFacts:
-    """Facts about a model folder or a GGUF file. With `hashes`, every byte is compared with the manifest."""
+def model(path: Path) -> ModelFacts:
+    """Facts about a model folder or a GGUF file."""
     folder = artefact.folder_of(path)
     files = _files(folder, path)
     if not files:
@@ -30,7 +30,7 @@ def model(path: Path, *, hashes: bool = False) -> ModelFacts:
     documents, torn = _documents(folder, files)
     config, quant = documents.get("config.json", {}), documents.get("hf_quant_config.json", {})
     named, here = _table(config.get("quantization_config")), "config.json" in files
-    sealed, broken = _sealed(folder, files, hashes)
+    sealed, broken = _sealed(folder, files)
     return ModelFacts(
         path=str(path),
         files=files,
@@ -85,12 +85,12 @@ def _documents(
     return found, tuple(torn)
 
 
-def _sealed(folder: Path, files: Mapping[str, FileFacts], hashes: bool) -> tuple[str, tuple[str, ...]]:
-    """The root digest, and with `hashes` how the folder differs from its manifest."""
+def _sealed(folder: Path, files: Mapping[str, FileFacts]) -> tuple[str, tuple[str, ...]]:
+    """The root digest, and what is wrong with the manifest."""
     if MANIFEST not in files:
         return "", ()
     try:
-        return artefact.load(folder).root, tuple(map(str, artefact.verify(folder))) if hashes else ()
+        return artefact.load(folder).root, ()
     except ManifestError as error:
         return "unreadable", (str(error),)
 

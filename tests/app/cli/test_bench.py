@@ -10,7 +10,7 @@ from app.__main__ import main
 from tests.app.api.nanos import MODELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-QUICK = ("--rounds", "1", "--prompts", "1", "--length", "60", "--pause", "0", "--max-tokens", "24")
+QUICK = ("--rounds", "1", "--length", "60")
 
 
 async def bench(*args: str) -> int:
@@ -30,8 +30,12 @@ def settings(folder: Path) -> str:
 
 @pytest.mark.slow  # times two real engines in every way
 @pytest.mark.engine
-async def test_two_engines_are_timed_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_two_engines_are_timed_every_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A whole reply has no decode rate and no early content."""
+    monkeypatch.setattr("app.cli.bench.PROMPTS", 1)
+    monkeypatch.setattr("app.cli.bench.PAUSE_S", (0.0, 0.0))
     engines = ("--engine", "annie-nano", "--engine", "annie-nano-bf16")
     args = ("--matrix", *engines, "--config", settings(tmp_path))
     assert await bench(*args, *QUICK, "--json") == 0

@@ -10,10 +10,9 @@ import pytest
 
 from app.__main__ import main
 from deploy.core.errors import DockerError
-from deploy.doctor.evidence import parse
+from deploy.doctor.evidence import Swap
+from tests.deploy.doctor.test_examine import read
 
-DATA = Path(__file__).parents[2] / "data" / "doctor"
-HEALTHY = str(DATA / "healthy-spark.json")
 DOCKER = """
 [gateway]
 state = "{state}"
@@ -42,7 +41,7 @@ class NoDocker:
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine like any that runs the tests: what is healthy about the Spark's host, without its GPU."""
     none = dict.fromkeys(("gpus", "toolkit", "docker", "nvccs"))
-    plain = replace(parse(Path(HEALTHY).read_text("utf-8")).host, architecture="x86_64", **none)
+    plain = replace(read("healthy-spark.json")[0].host, architecture="x86_64", **none)
     monkeypatch.setattr("deploy.doctor.collectors.host.host", lambda: plain)
     monkeypatch.setattr("app.cli.doctor.Docker", NoDocker)
 
@@ -83,32 +82,15 @@ def test_a_configuration_that_does_not_load_is_looked_at_all_the_same(
     assert wrong["image.pinned"]["fix"].startswith("manners engine pin spark --pull")
 
 
-@pytest.mark.usefixtures("quiet")
-def test_facts_can_be_saved_and_say_the_same_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_table_marks_and_counts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "facts.json"
-    assert main(["doctor", "--save", str(path), "--json"]) == 0
-    first = printed_json(capsys)
-    assert main(["doctor", "--evidence", str(path), "--json"]) == 0
-    assert printed_json(capsys) == first
-
-
-def test_the_table_marks_and_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    facts = json.loads(Path(HEALTHY).read_text("utf-8"))
-    facts["host"]["swaps"] = [{"name": "/swap.img", "size": 17179869184}]
-    facts["host"]["toolkit"] = "1.17.8"
-    path = tmp_path / "facts.json"
-    path.write_text(json.dumps(facts), "utf-8")
-    assert main(["doctor", "--evidence", str(path)]) == 1
+    healthy = read("healthy-spark.json")[0]
+    swap = Swap(name="/swap.img", size=17179869184)
+    facts = replace(healthy, host=replace(healthy.host, swaps=(swap,), toolkit="1.17.8"))
+    monkeypatch.setattr("app.cli.doctor.gather", lambda path: facts)
+    assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert re.search(r"! +host +host\.swap +/swap\.img \(16 GiB\):", out)
     assert re.search(r"✗ +host +host\.toolkit +1\.17\.8:", out)
     assert "→ sudo swapoff -a" in out and re.search(r"1 fail, 0 unknown, 1 warn, \d+ ok;", out)
-
-
-def test_facts_with_an_unknown_key_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "facts.json"
-    path.write_text('{"hots": {}}', "utf-8")
-    assert main(["doctor", "--evidence", str(path)]) == 66
-    assert "hots: unknown key; did you mean 'host'?" in capsys.readouterr().err

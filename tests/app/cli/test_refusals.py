@@ -74,7 +74,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("engine pin nano", 64, "is no engine with an image; there is: boxed"),
     (f"{SHADOW} stranger", 66, "record = true"),
     ("key add key-1", 1, "invalid_value"),
-    ("doctor --evidence none.json", 66, "none.json: No such file"),
+    ("doctor --config none.toml", 66, "none.toml: No such file"),
     # nobody answers
     ("chat Hi --url http://127.0.0.1:9", 69, "start one with `manners serve`"),
     ("engine check http://127.0.0.1:9/v1", 2, "http://127.0.0.1:9 does not stream: not_listening"),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from deploy.doctor.evidence import Evidence, parse, render
+from deploy.doctor.evidence import Evidence
 from deploy.doctor.examine import IDS, examine, silent
 from deploy.doctor.result import CheckState, worst
+from gates.decode import decoder
 
 DATA = Path(__file__).parents[2] / "data" / "doctor"
 HEALTHY = "healthy-spark.json"
@@ -31,8 +32,8 @@ def read(name: str) -> tuple[Evidence, dict[str, str]]:
     document = json.loads((DATA / name).read_text("utf-8"))
     if "of" in document:
         healthy = json.loads((DATA / document["of"]).read_text("utf-8"))
-        return parse(json.dumps(merged(healthy, document["change"]))), document["finds"]
-    return parse(json.dumps(document)), {}
+        return decoder.read(Evidence, merged(healthy, document["change"])), document["finds"]
+    return decoder.read(Evidence, document), {}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,3 @@ def test_a_model_that_is_not_there_is_a_fault(healthy: Evidence) -> None:
 def test_where_no_engine_needs_a_gpu_and_there_is_none_the_machine_is_not_judged_as_a_spark() -> None:
     said = {f.id for f in examine(Evidence())}
     assert not said & {"host.gpu", "host.toolkit", "host.docker", "host.swap"}
-
-
-def test_evidence_survives_its_file(healthy: Evidence) -> None:
-    assert parse(render(healthy)) == healthy
