@@ -24,7 +24,6 @@ from app.errors.tree import MannersError, Refused, StateUnavailable
 from app.http.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from app.registry.errors import RegistryError
 from app.telemetry import log as logs
-from app.telemetry.log import LogOutput
 from app.wiring import Gateway
 from deploy.core.tasks import spawn
 
@@ -118,14 +117,13 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
     limit_malloc()
     sys.setswitchinterval(SWITCH_SECONDS)
     with bind(config.listen, "gateway.listen") as public, bind(config.admin, "gateway.admin") as admin:
-        output = LogOutput(config.log.level)
-        log = logs.configure(output)
+        log = logs.configure(config.log.level)
         try:
             token, token_file = admin_token(config.secrets.admin_token, config.state_dir)
         except OSError as error:
             where = error.filename or config.state_dir / "admin.token"
             raise ConfigError(f"gateway.state: {where}: {error.strerror}") from None
-        gateway = Gateway(config, token, log, read=read, output=output)
+        gateway = Gateway(config, token, log, read=read)
         try:
             await gateway.open()
             if not config.listen.is_loopback and not gateway.access.listed("key"):

@@ -35,7 +35,7 @@ from app.promotion.service import PromotionService
 from app.proxy.accounting import RequestAccounting
 from app.proxy.handler import ProxyHandler
 from app.shadow.recorder import recorder_for
-from app.telemetry.log import Logger, LogOutput
+from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
 from app.telemetry.task_failures import OTHER, THREAD, watch_failures
@@ -61,11 +61,10 @@ class Gateway:
         factory: EngineFactory = driver,
         tracing: "Spans | None" = None,
         read: Callable[[], Config] | None = None,
-        output: LogOutput | None = None,
     ) -> None:
         """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError.
 
-        `read` reads the configuration again for a reload (None: it stays as it is), `output` is where the log goes.
+        `read` reads the configuration again for a reload (None: it stays as it is).
         """
         self.config, self.log, self.metrics = config, log, (metrics := Metrics())
         self.tracing = tracing or tracing_for(config)
@@ -80,10 +79,9 @@ class Gateway:
         observe = None if self.shadow is None else self.shadow.take
         accounting = RequestAccounting(metrics, log, self.reply_window, self.tracing, observe)
         self.proxy = proxy = ProxyHandler(config, pool, metrics, log, accounting, access.accounts)
-        out, self.limits = output or LogOutput(), ConnectionLimits(config.gateway.max_connections)
+        self.limits = ConnectionLimits(config.gateway.max_connections)
         set_limits(self.limits, config)
-        limits = partial(set_limits, self.limits)
-        takers = (pool.apply, proxy.apply, promotions.apply, lambda new: out.change(new.log.level), limits)
+        takers = (pool.apply, proxy.apply, promotions.apply, partial(set_limits, self.limits))
         self.reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
         reports = Reports(config.state_dir, promotions)
         surfaces = {surface.path: proxy.at(surface) for surface in SURFACES}

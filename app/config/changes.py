@@ -44,7 +44,7 @@ def _waits(key: Key, new: Config, running: Collection[str]) -> bool:
             return name in ("live", "fallback", "kind")
         case ("engines", name, *_):
             return name in running
-    return key[0] in ("shadow", "telemetry")  # opened at the start
+    return key[0] in ("shadow", "telemetry", "log")  # opened at the start
 
 
 def shown(keys: Iterable[Key]) -> list[str]:

@@ -36,34 +36,18 @@ FIELDS = frozenset(
 
 Logger = structlog.typing.FilteringBoundLogger
 
-LEVELS = ("debug", "info", "warning", "error")
-
-
-class LogOutput:
-    """Which lines are written. A reload changes it while loggers are in use."""
-
-    def __init__(self, level: str = "info") -> None:
-        self.change(level)
-
-    def change(self, level: str) -> None:
-        """From the next line on: lines of this level and above."""
-        self._least = LEVELS.index(level)
-
-    def line(self, _: Any, level: str, event: structlog.typing.EventDict) -> bytes:
-        """The line. Raises DropEvent below the level."""
-        if LEVELS.index(level) < self._least:
-            raise structlog.DropEvent
-        event["level"], event["timestamp"] = level, datetime.now(UTC)
-        if not event.keys() <= FIELDS:
-            event = {name: value for name, value in event.items() if name in FIELDS}
-        try:
-            return _encode(event)
-        except UnicodeEncodeError:  # half a surrogate pair in a name
-            return json.dumps(event, default=str).encode()
-
-
 PIPE_BYTES = 1 << 20
 """How much a pipe holds for a late reader: the most that Linux gives to other users than root."""
+
+
+def _line(_: Any, level: str, event: structlog.typing.EventDict) -> bytes:
+    event["level"], event["timestamp"] = level, datetime.now(UTC)
+    if not event.keys() <= FIELDS:
+        event = {name: value for name, value in event.items() if name in FIELDS}
+    try:
+        return _encode(event)
+    except UnicodeEncodeError:  # half a surrogate pair in a name
+        return json.dumps(event, default=str).encode()
 
 
 class _Writer:
@@ -72,9 +56,8 @@ class _Writer:
     As soon as it can write again, it says how many were. Meanwhile it holds the rest of one line.
     """
 
-    def __init__(self, stream: BinaryIO, output: LogOutput) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         self._stream: BinaryIO = getattr(stream, "raw", stream)  # a buffer would keep what cannot be written
-        self._output = output
         self._lock = threading.Lock()
         self._lost = 0
         self._rest = b""
@@ -83,8 +66,7 @@ class _Writer:
             poll = select.poll()
             poll.register(stream.fileno(), select.POLLOUT)
             self._room = poll.poll
-            if hasattr(fcntl, "F_SETPIPE_SZ"):
-                fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def msg(self, line: bytes) -> None:
         """Write a line, if that is possible at once."""
@@ -95,9 +77,7 @@ class _Writer:
                 self._lost += 1
                 return
             if self._lost:
-                event = {"event": "log_lines_lost", "count": self._lost}
-                with contextlib.suppress(structlog.DropEvent):
-                    self._put(self._output.line(None, "warning", event) + b"\n")
+                self._put(_line(None, "warning", {"event": "log_lines_lost", "count": self._lost}) + b"\n")
                 self._lost = 0
             self._put(line + b"\n")
 
@@ -114,13 +94,12 @@ class _Writer:
         self._rest = data
 
 
-def configure(output: LogOutput | None = None, stream: BinaryIO | None = None) -> Logger:
-    """Set up structlog and route the standard library's warnings through it."""
-    output = output or LogOutput()
-    writer = _Writer(stream or sys.stderr.buffer, output)
+def configure(level: str = "info", stream: BinaryIO | None = None) -> Logger:
+    """Set up structlog for lines of this level and above, and route the standard library's warnings through it."""
+    writer = _Writer(stream or sys.stderr.buffer)
     structlog.configure(
-        processors=[output.line],
-        wrapper_class=structlog.BoundLogger,
+        processors=[_line],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         context_class=partial(dict, event=""),  # type: ignore[arg-type]  # the first field of a line
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,

@@ -5,7 +5,6 @@ process (tests) do not share counts. Buckets: reference set of the OTel GenAI co
 where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresholds are bucket bounds.
 """
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,14 +39,6 @@ PROBE = "_probe"
 
 MAX_KEY_LABELS = 1024
 """The most names of callers' keys that become labels; further ones share UNKNOWN."""
-
-
-class _Histogram(Histogram):
-    """The library's, with its bucket found by bisection: every request observes eight."""
-
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        self._sum.inc(amount)
-        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
 
 METRICS: Final[tuple[tuple[Any, ...], ...]] = (
@@ -90,15 +81,15 @@ METRICS: Final[tuple[tuple[Any, ...], ...]] = (
     (Gauge, "manners_build_info", "1; what this gateway is.", "version python"),
     (Gauge, "manners_host_memory_available_bytes", "MemAvailable of the host.", ""),
     (Gauge, "manners_host_memory_floor_bytes", "Bytes of host memory that must stay available.", ""),
-    (_Histogram, "gen_ai_server_time_to_first_token_seconds", "From the request's last byte in to the first generated token, thought or not.", "model engine", VOICE_BUCKETS),
-    (_Histogram, "manners_time_to_first_content_seconds", "From the request's last byte in to the first text or tool call that the caller is shown.", "model engine", VOICE_BUCKETS),
-    (_Histogram, "manners_time_to_first_sentence_seconds", "From the request's last byte in to the first sentence that a voice can speak.", "model engine", VOICE_BUCKETS),
-    (_Histogram, "gen_ai_server_time_per_output_token_seconds", "Seconds per generated token after the first, by the engine's own token count.", "model engine", TOKEN_BUCKETS),
-    (_Histogram, "gen_ai_server_request_duration_seconds", "From the request's last byte in to the reply's last byte out.", "model engine", DURATION_BUCKETS),
-    (_Histogram, "manners_gateway_overhead_seconds", "The gateway's own share of the time to first content, without queue and engine.", "model engine", OVERHEAD_BUCKETS),
-    (_Histogram, "manners_queue_wait_seconds", "Time that a request waited for a place, until it had one or gave up; 0 for most.", "model", WAIT_BUCKETS),
-    (_Histogram, "manners_stream_max_gap_seconds", "The longest silence between two visible pieces of one reply.", "model engine", VOICE_BUCKETS),
-    (_Histogram, "manners_promotion_phase_seconds", "Time spent in a phase.", "phase", PHASE_BUCKETS),
+    (Histogram, "gen_ai_server_time_to_first_token_seconds", "From the request's last byte in to the first generated token, thought or not.", "model engine", VOICE_BUCKETS),
+    (Histogram, "manners_time_to_first_content_seconds", "From the request's last byte in to the first text or tool call that the caller is shown.", "model engine", VOICE_BUCKETS),
+    (Histogram, "manners_time_to_first_sentence_seconds", "From the request's last byte in to the first sentence that a voice can speak.", "model engine", VOICE_BUCKETS),
+    (Histogram, "gen_ai_server_time_per_output_token_seconds", "Seconds per generated token after the first, by the engine's own token count.", "model engine", TOKEN_BUCKETS),
+    (Histogram, "gen_ai_server_request_duration_seconds", "From the request's last byte in to the reply's last byte out.", "model engine", DURATION_BUCKETS),
+    (Histogram, "manners_gateway_overhead_seconds", "The gateway's own share of the time to first content, without queue and engine.", "model engine", OVERHEAD_BUCKETS),
+    (Histogram, "manners_queue_wait_seconds", "Time that a request waited for a place, until it had one or gave up; 0 for most.", "model", WAIT_BUCKETS),
+    (Histogram, "manners_stream_max_gap_seconds", "The longest silence between two visible pieces of one reply.", "model engine", VOICE_BUCKETS),
+    (Histogram, "manners_promotion_phase_seconds", "Time spent in a phase.", "phase", PHASE_BUCKETS),
 )  # fmt: skip
 """Each metric's kind, name, help and labels, and a histogram's buckets."""
 

@@ -50,7 +50,7 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str], bool]] = {
                         ["engines.b.1", "engines.down", "models.m.2"], True),
     "an engine more": ({"engines": {**BASE["engines"], "new": BASE["engines"]["far"]}}, ["engines.new"], False),
     "the bake": ({"promotion": {"bake_seconds": 1.0}}, ["promotion.bake_seconds"], False),
-    "the log": ({"log": {"level": "debug"}}, ["log.level"], False),
+    "the log": ({"log": {"level": "debug"}}, ["log.level"], True),
     "the recorder": ({"shadow": {"record": True}}, ["shadow.record"], True),
     "the collector": ({"telemetry": {"otlp_endpoint": "http://127.0.0.1:1"}}, ["telemetry.otlp_endpoint"], True),
 }  # fmt: skip

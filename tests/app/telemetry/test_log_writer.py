@@ -24,7 +24,7 @@ def log_to(stream: Any, level: str = "info") -> Iterator[Any]:
     """A log that goes there."""
     outer = structlog.get_config()
     try:
-        yield logs.configure(logs.LogOutput(level), stream)
+        yield logs.configure(level, stream)
     finally:
         structlog.configure(**outer)
 
