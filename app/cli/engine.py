@@ -99,7 +99,7 @@ async def _check(args: argparse.Namespace) -> int:
         raise CommandError(f"{url} does not stream: {reached.for_operators}", UNREACHABLE)
     found = []
     async with suite.open_session(url, args.dialect, model=model, access=access) as it:
-        facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.abilities.build}
+        facts = {"url": url, "dialect": args.dialect, "model": model, "build": it.state.abilities.build}
         async for result in suite.results(it):
             found.append(rated(result, args.dialect))
             print(f"{len(found)} of {len(suite.CHECK_NAMES)}: {result.name}", file=sys.stderr)

@@ -4,7 +4,7 @@ import asyncio
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +25,10 @@ READY_SECONDS = 60.0
 TIMEOUTS = {"connect": 10.0, "first_token": 120.0, "idle": 60.0, "total": 240.0}
 
 
-@dataclass(frozen=True)
-class InProcessGateway:
-    """The gateway and its public address. Its models are `annie`, and `with_reasoning`, which shows its thoughts."""
-
-    gateway: Gateway
-    url: str
-
-    @property
-    def outstanding(self) -> int:
-        """Requests that hold an admission slot or an upstream connection."""
-        return self.gateway.proxy.in_flight + self.gateway.pool.outstanding
-
-
 def configuration(
     url: str, dialect: Dialect, state: Path, concurrency: int = 8, access: EngineAccess = OPEN
 ) -> Config:
-    """Two public models over one engine."""
+    """Two public models over one engine: `annie`, and `with_reasoning`, which shows its thoughts."""
     model: dict[str, Any] = {"live": "engine", "timeouts": TIMEOUTS, "concurrency": concurrency}
     files = {name: str(path) for name, path in asdict(access).items() if path is not None}
     tables = {
@@ -53,8 +40,8 @@ def configuration(
 
 
 @asynccontextmanager
-async def run_gateway(config: Config, model: str | None = None) -> AsyncIterator[InProcessGateway]:
-    """Run the gateway until the context ends; it is ready when entered. `model` is the name sent to the engine."""
+async def run_gateway(config: Config, model: str | None = None) -> AsyncIterator[tuple[Gateway, str]]:
+    """A gateway that is ready, and its public address, until the context ends. `model` is the name sent to the engine."""
     outer = structlog.get_config()
 
     def driver(spec: EngineSpec, state: Path, on_change: OnChange) -> UrlEngine:
@@ -68,9 +55,7 @@ async def run_gateway(config: Config, model: str | None = None) -> AsyncIterator
     try:
         async with asyncio.timeout(READY_SECONDS):
             await gateway.pool.wait_ready()
-            while not server.started:
-                await asyncio.sleep(0.001)
-        yield InProcessGateway(gateway, f"http://127.0.0.1:{sock.getsockname()[1]}")
+        yield gateway, f"http://127.0.0.1:{sock.getsockname()[1]}"
     finally:
         server.should_exit = True
         await asyncio.wait([task])

@@ -1,7 +1,6 @@
 """A reply as a caller received it, and its departures from OpenAI's format. Pure."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -10,15 +9,13 @@ from gates.contracts.sample import TimedRead
 from gates.reply.reply import Reply, read_body
 from gates.reply.sse import SSEDecoder
 
+ENVELOPE = {"message", "type", "code", "param"}
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedReply(Reply):
-    """One reply of the gateway. `faults` are protocol violations, `envelope` is the error as it was sent.
+    """One reply of the gateway. `faults` are protocol violations. `thought_tokens`: by the engine's own tokenizer, if it has one."""
 
-    `thought_tokens`: by the engine's own tokenizer, if it has an endpoint for that and the request sets a budget.
-    """
-
-    envelope: Mapping[str, Any] | None = None
     faults: tuple[str, ...] = ()
     thought_tokens: int | None = None
 
@@ -28,14 +25,15 @@ def observed(status: int, body: bytes) -> ObservedReply:
     reply, is_whole = read_body((TimedRead(0, body),), status), body.startswith(b"{")
     payloads = [body] if is_whole else SSEDecoder(len(body)).feed(body)
     documents = [json.loads(payload) for payload in payloads if payload != b"[DONE]"]
-    return ObservedReply(
-        **{field.name: getattr(reply, field.name) for field in fields(Reply)},
-        envelope=next((document["error"] for document in documents if "error" in document), None),
-        faults=() if is_whole else _faults(body, documents, reply),
-    )
+    errors = [document["error"].keys() for document in documents if "error" in document]
+    faults = [f"not OpenAI's error envelope: {[*keys]}" for keys in errors if keys != ENVELOPE]
+    if not is_whole:
+        faults += _faults(body, documents, reply)
+    told = {field.name: getattr(reply, field.name) for field in fields(Reply)}
+    return ObservedReply(**told, faults=tuple(faults))
 
 
-def _faults(body: bytes, documents: list[Any], reply: Reply) -> tuple[str, ...]:
+def _faults(body: bytes, documents: list[Any], reply: Reply) -> list[str]:
     """Violations of what clients of a stream rely on."""
     chunks = [document for document in documents if "error" not in document]
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
@@ -55,4 +53,4 @@ def _faults(body: bytes, documents: list[Any], reply: Reply) -> tuple[str, ...]:
         "usage elsewhere than in its own chunk": len(counted) > 1 or any(c["choices"] for c in counted),
         "call indexes out of order": any(b - a not in (0, 1) for a, b in pairwise([-1, *indexes])),
     }
-    return tuple(told for told, is_broken in rules.items() if is_broken)
+    return [told for told, is_broken in rules.items() if is_broken]

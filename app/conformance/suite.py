@@ -15,14 +15,16 @@ from typing import Any
 import httpx2
 
 from app.conformance import checks
-from app.conformance.checks import CANCEL, CHECKS, Check, CheckFailed, CheckRequest, ModelLacks
-from app.conformance.gateway import InProcessGateway, configuration, run_gateway
+from app.conformance.checks import CANCEL, CHECKS, Body, Check, CheckFailed, ModelLacks
+from app.conformance.gateway import configuration, run_gateway
 from app.conformance.reply import ObservedReply, observed
+from app.wiring import Gateway
 from deploy.core.engine_access import OPEN, EngineAccess
-from deploy.core.engine_http import HTTP_ERRORS, ask_engine, read_json
-from deploy.engine.abilities import Abilities
+from deploy.core.engine_http import HTTP_ERRORS
 from deploy.engine.dialects import DIALECTS
+from deploy.engine.engine import EngineState
 from deploy.engine.probe import metric
+from deploy.engine.questions import Asker
 from gates.contracts.dialect import Dialect
 
 NEVER_BEGAN = "the engine never began"
@@ -50,51 +52,51 @@ class CheckOutcome:
 
 @dataclass
 class ConformanceSession:
-    """A gateway in front of an engine, the engine's own endpoints, and a client for the gateway."""
+    """A gateway at `url` in front of an engine at `engine_url`, and a client for it."""
 
-    running: InProcessGateway
+    gateway: Gateway
     url: str
+    engine_url: str
     dialect: Dialect
     access: EngineAccess
     client: httpx2.AsyncClient
 
-    async def ask(self, ask: CheckRequest) -> ObservedReply:
+    async def ask(self, body: Body) -> ObservedReply:
         """Send one request and read the whole reply."""
-        model = "with_reasoning" if ask.with_reasoning else "annie"
-        body = {"model": model, "messages": list(ask.messages), "stream": ask.stream, **ask.fields}
-        response = await self.client.post(self.running.url + PATH, json=body)
+        response = await self.client.post(self.url + PATH, json=body)
         reply = observed(response.status_code, response.content)
-        if "thinking" not in ask.fields or not reply.reasoning:
-            return reply
-        return replace(reply, thought_tokens=await self._tokens(reply.reasoning))
+        if "thinking" in body and reply.reasoning:
+            reply = replace(reply, thought_tokens=await self._tokens(reply.reasoning))
+        return reply
 
     @property
-    def abilities(self) -> Abilities:
-        """What the engine was found to support when the gateway started."""
-        (state,) = self.running.gateway.pool.states().values()
-        return state.abilities
+    def state(self) -> EngineState:
+        """The engine's state, with what it was found to support when the gateway started."""
+        (state,) = self.gateway.pool.states().values()
+        return state
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that hold an admission slot or an upstream connection."""
+        return self.gateway.proxy.in_flight + self.gateway.pool.outstanding
 
     async def load(self) -> int:
         """How many requests the engine computes or has queued, by its metrics; without metrics, the gateway's own."""
         spec, count = DIALECTS[self.dialect], None
         with suppress(ValueError):  # they are no metrics
             if spec.metrics is not None:
-                count = await metric(self.url + spec.metrics, *spec.load, access=self.access)
-        return self.running.outstanding if count is None else count
+                count = await metric(self.engine_url + spec.metrics, *spec.load, access=self.access)
+        return self.outstanding if count is None else count
 
     async def _tokens(self, text: str) -> int | None:
         """How many tokens this text is; None for an engine without an endpoint that tells."""
-        tokenize = DIALECTS[self.dialect].tokenize
+        tokenize, model = DIALECTS[self.dialect].tokenize, self.state.model or ""
         with suppress(LookupError, TypeError, ValueError):  # it was started without the endpoint
             if tokenize is not None:
-                models = await self._engine("GET", "/v1/models")
-                said = await self._engine("POST", "/tokenize", tokenize(models["data"][0]["id"], text))
+                asker = Asker(self.engine_url, model, self.access)
+                _, said = await asker.post("/tokenize", tokenize(model, text))
                 return int(said["count"]) if "count" in said else len(said["tokens"])
         return None
-
-    async def _engine(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        async with ask_engine(method, self.url + path, body, self.access) as reply:
-            return await read_json(reply)
 
 
 @asynccontextmanager
@@ -106,8 +108,8 @@ async def open_session(
         config = configuration(url, dialect, Path(state), concurrency, access)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         client = httpx2.AsyncClient(limits=limits, timeout=REPLY_SECONDS, trust_env=False)
-        async with client, run_gateway(config, model) as it:
-            yield ConformanceSession(it, url, dialect, access, client)
+        async with client, run_gateway(config, model) as (gateway, address):
+            yield ConformanceSession(gateway, address, url, dialect, access, client)
 
 
 async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
@@ -116,10 +118,7 @@ async def results(it: ConformanceSession) -> AsyncIterator[CheckOutcome]:
     for check in CHECKS:
         before = lacking.get(check.after)
         found = replace(before, name=check.name) if before else await _outcome(check.name, _run(it, check))
-        is_endless = (
-            found.name == checks.THINKING and checks.NO_THOUGHT not in found.why
-        )  # such a thought can be cut
-        if found.lacks and not is_endless:
+        if found.lacks and checks.NO_END not in found.why:  # an endless thought or call can be cut
             lacking[check.name] = found
         yield found
     yield await run_cancel(it)
@@ -133,21 +132,17 @@ async def run_cancel(it: ConformanceSession) -> CheckOutcome:
 async def _outcome(name: str, running: Coroutine[Any, Any, None]) -> CheckOutcome:
     try:
         await running
+    except ModelLacks as lacking:
+        return CheckOutcome(name, False, f"the model: {lacking}", lacks=True)
     except CheckFailed as wrong:
-        lacks = isinstance(wrong, ModelLacks)
-        return CheckOutcome(name, False, f"the model: {wrong}" if lacks else str(wrong), lacks)
+        return CheckOutcome(name, False, str(wrong))
     except (httpx2.HTTPError, *HTTP_ERRORS, TimeoutError, ValueError, LookupError) as error:
         return CheckOutcome(name, False, f"the reply cannot be read: {error!r}")
     return CheckOutcome(name, True)
 
 
 async def _run(it: ConformanceSession, check: Check) -> None:
-    """Send a check's requests and judge the replies."""
-    if check.together:
-        replies = await asyncio.gather(*map(it.ask, check.asks))
-    else:
-        replies = [await it.ask(ask) for ask in check.asks]
-    checks.judge(check, replies)
+    checks.judge(check, [await it.ask(body) for body in check.asks])
 
 
 async def _leave(it: ConformanceSession) -> None:
@@ -169,8 +164,8 @@ async def _leave(it: ConformanceSession) -> None:
         checks.require(freed, f"after a disconnect in {phase}, the engine goes on generating")
 
 
-async def _listen(it: ConformanceSession, body: dict[str, Any], spoke: asyncio.Event) -> None:
-    async with it.client.stream("POST", it.running.url + PATH, json=body) as reply:
+async def _listen(it: ConformanceSession, body: Body, spoke: asyncio.Event) -> None:
+    async with it.client.stream("POST", it.url + PATH, json=body) as reply:
         async for part in reply.aiter_raw():
             checks.require(reply.status_code == 200, f"status {reply.status_code} {part[:400]!r}")
             spoke.set()

@@ -21,7 +21,6 @@ from app.conformance.checks import (
     FRANCE,
     HELLO,
     LIGHT,
-    LONG,
     MEMORY,
     NO_SUCH,
     ON,
@@ -64,7 +63,7 @@ def budget(tokens: int) -> dict[str, Any]:
     return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
 
 
-TOOLS = [MEMORY, WEB]
+TOOLS, LONG = [MEMORY, WEB], user("hello " * 6000)
 SHOTS = (
     shot("hello", HELLO),
     shot("fact", FRANCE),

@@ -45,7 +45,7 @@ BODIES: tuple[dict[str, Any], ...] = (
 
 async def ask_and_leave(it: ConformanceSession, draw: random.Random) -> None:
     """One caller: asks something, waits for a random moment or the first bytes, and is gone."""
-    address = urlsplit(it.running.url)
+    address = urlsplit(it.url)
     body = {"model": "annie", "stream": draw.random() < 0.7, **draw.choice(BODIES)}
     phase = draw.choice(PHASES)
     if phase == "at the first bytes" and not body["stream"]:
@@ -76,7 +76,7 @@ async def leave_often(it: ConformanceSession, count: int, draw: random.Random) -
 
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
     async with asyncio.timeout(PATIENCE):
-        while it.running.outstanding or await it.load():
+        while it.outstanding or await it.load():
             await asyncio.sleep(0.02)
 
 
@@ -102,7 +102,7 @@ async def settled(it: ConformanceSession, goal: dict[str, float] | None = None) 
     is still there after half a minute.
     """
     for _ in range(300):
-        for member in it.running.gateway.pool._backends.values():
+        for member in it.gateway.pool._backends.values():
             member.upstream.close()
         await asyncio.sleep(0.1)
         gc.collect()

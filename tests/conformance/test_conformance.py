@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="session"), pyt
 async def column(engine: Engine) -> AsyncIterator[Column]:
     """All rows of one engine."""
     async with open_session(engine.url, engine.kind.dialect) as it:
-        print(f"\n{engine.kind.title} can do: {it.abilities}")
+        print(f"\n{engine.kind.title} can do: {it.state.abilities}")
         results = [await _again(it, result) async for result in suite_results(it)]
     async with httpx2.AsyncClient(timeout=None) as client:
         version = await version_of(client, engine.url, engine.kind.dialect)

@@ -49,10 +49,10 @@ def test_what_no_client_expects_is_a_fault(body: bytes, fault: str) -> None:
     assert any(fault in told for told in observed(200, body).faults)
 
 
-def test_an_error_keeps_its_envelope() -> None:
+def test_an_error_has_openais_envelope() -> None:
     reply = observed(400, b'{"error":{"message":"too long","code":400}}')
 
-    assert reply.envelope == {"message": "too long", "code": 400}
+    assert reply.faults == ("not OpenAI's error envelope: ['message', 'code']",)
     assert reply.error and reply.error.message == "too long"
 
 

@@ -97,15 +97,15 @@ async def test_a_gateway_and_its_probes_send_the_key_over_a_connection_that_the_
     url, access = guarded
     assert access.key_file is not None
     async with (
-        run_gateway(configuration(url, "openai", tmp_path, access=access)) as it,
+        run_gateway(configuration(url, "openai", tmp_path, access=access)) as (_, at),
         httpx2.AsyncClient() as client,
     ):
-        asked = await client.post(f"{it.url}/v1/chat/completions", json=HELLO, timeout=60)
+        asked = await client.post(f"{at}/v1/chat/completions", json=HELLO, timeout=60)
         assert asked.status_code == 200, asked.text
 
         Guarded.wanted = "sk-rotated"
         access.key_file.write_text("sk-rotated")
-        asked = await client.post(f"{it.url}/v1/chat/completions", json=HELLO, timeout=60)
+        asked = await client.post(f"{at}/v1/chat/completions", json=HELLO, timeout=60)
         assert asked.status_code == 200, asked.text
 
 

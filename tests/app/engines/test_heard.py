@@ -57,12 +57,12 @@ async def both_ways(
     """Every case of the engine, with what a caller would hear, and of a real gateway before it."""
     table = {"dialect": dialect, "driver": "url", "url": engine}
     config = configured(tmp_path, {"engine": table}, annie={"live": "engine", **settings})
-    async with run_gateway(config, served) as it:
-        abilities = it.gateway.pool.states()["engine"].abilities
+    async with run_gateway(config, served) as (gateway, address):
+        abilities = gateway.pool.states()["engine"].abilities
         target = partial(Target, dialect=dialect, artefact="sha256:a", engine="sha256:e")
         heard = hearing(config.models["annie"], dialect, abilities)
         direct = target(url=engine, served_model=served, hearing=heard)
-        through = target(url=it.url, served_model="annie")
+        through = target(url=address, served_model="annie")
         arms = [Arm(CANDIDATE, direct), Arm(BASELINE, through)]
         asks = [planned_request(SUITE, arm, one, cases.sampling, 0) for one in cases.cases for arm in arms]
         with SampleStore(tmp_path / "samples.jsonl", suite=SUITE) as store:
