@@ -148,9 +148,8 @@ class CompletionCollector(Collector):
     """One completion."""
 
     def message(self) -> bytes:
-        """The completion as JSON."""
-        text, usage = self.said("text"), self.usage.counts if self.usage else None
-        said = _completion(self.head, text, self.finish, logprobs=_logprobs(self.tokens, text, 0))
+        text, usage = self.said("text"), self._usage.counts if self._usage else None
+        said = _completion(self._head, text, self.finish, logprobs=_logprobs(self.tokens, text, 0))
         return _json({**said, "usage": usage})
 
 

@@ -1,11 +1,11 @@
 """Replies as lists of items, of which one is open at a time: a text, a thought or a call. Pure."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-from app.stream.encode import EventEncoder, Inliner, ReplyHead
+from app.stream.encode import EventEncoder, ReplyHead
 from gates.reply.events import (
     CallArguments,
     CallStart,
@@ -16,7 +16,6 @@ from gates.reply.events import (
     Text,
     Thought,
     TokenLogprob,
-    Usage,
 )
 
 ItemKind = Literal["text", "thought", "call"]
@@ -35,62 +34,72 @@ class Item(Struct):
         return "".join(self.parts)
 
 
-class Collector:
-    """`feed` events, then take the whole reply by `message`, in the words of an API. `open`: the item to which text may be added."""
+class Collector(EventEncoder):
+    """`feed` events, then take the whole reply by `message`, in the words of an API. `open`: the item that grows.
+
+    An API that streams items says in a subclass, by `_on_…`, what each step is on the wire.
+    """
 
     def __init__(self, head: ReplyHead) -> None:
-        self.head = head
+        super().__init__(head)
         self.items: list[Item] = []
         self.open: Item | None = None
         self.finish: Finish | None = None
-        self.usage: Usage | None = None
         self.tokens: list[TokenLogprob] = []
-        self._inliner = Inliner(head.reasoning)
 
-    def feed(self, events: Sequence[Event]) -> None:
-        """Take events in order."""
-        for event in self._inliner.feed(events):
-            self.take(event)
+    def texts(self, texts: Sequence[str]) -> bytes:
+        return self.feed([Text(0, "".join(texts))])
 
-    def texts(self, texts: Sequence[str]) -> None:
-        """Plain texts of choice 0."""
-        if self.open is None or self.open.kind != "text" or self._inliner.is_on:
-            self.feed([Text(0, text) for text in texts])
-        else:
-            self.open.parts.extend(texts)
-
-    def take(self, event: Event) -> str:
-        """Take an event of which thoughts are no more to be inlined; what it adds to the open item."""
+    def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Text:
-            if self.open is None or self.open.kind != "text":
-                self._begin("text")
-            self.items[-1].parts.append(event.text)
-            return event.text
-        if type(event) is Thought:
-            if self.head.reasoning != "separate" or not event.text:
-                return ""
-            if self.open is None or self.open.kind != "thought":
-                self._begin("thought")
-            self.items[-1].parts.append(event.text)
-            return event.text
-        if type(event) is CallArguments:
-            if self.open is None or self.open.kind != "call":
-                return ""
-            self.open.parts.append(event.fragment)
-            return event.fragment
-        if type(event) is CallStart:
-            self._begin("call", event)
+            self._add("text", event.text, out)
+        elif type(event) is Thought:
+            if self._head.reasoning == "separate" and event.text:
+                self._add("thought", event.text, out)
+        elif type(event) is CallArguments:
+            if self.open is not None and self.open.kind == "call":
+                self._add("call", event.fragment, out)
+        elif type(event) is CallStart:
+            self._begin("call", out, event)
         elif type(event) is Logprobs:
             self.tokens.extend(event.tokens) if event.tokens else self.tokens.clear()
-        elif type(event) is Usage:
-            self.usage = event
         elif type(event) is Finish:
-            self.finish, self.open = event, None
-        return ""
+            self.finish = event
+            self._end(out)
+        elif type(event) is Done:
+            self._on_done(out)
 
-    def _begin(self, kind: ItemKind, call: CallStart | None = None) -> None:
-        self.open = Item(kind, len(self.items), [], call)
-        self.items.append(self.open)
+    def _add(self, kind: ItemKind, text: str, out: list[bytes]) -> None:
+        item = self.open
+        if item is None or item.kind != kind:
+            item = self._begin(kind, out)
+        if text:
+            item.parts.append(text)
+            self._on_text(item, text, out)
+
+    def _begin(self, kind: ItemKind, out: list[bytes], call: CallStart | None = None) -> Item:
+        self._end(out)
+        self.open = item = Item(kind, len(self.items), [], call)
+        self.items.append(item)
+        self._on_begin(item, out)
+        return item
+
+    def _end(self, out: list[bytes]) -> None:
+        item, self.open = self.open, None
+        if item is not None:
+            self._on_end(item, out)
+
+    def _on_begin(self, item: Item, out: list[bytes]) -> None:
+        """An item is open that is still empty."""
+
+    def _on_text(self, item: Item, text: str, out: list[bytes]) -> None:
+        """The open item has more text."""
+
+    def _on_end(self, item: Item, out: list[bytes]) -> None:
+        """The item is over."""
+
+    def _on_done(self, out: list[bytes]) -> None:
+        """All is known, with the counts."""
 
     def said(self, kind: str) -> str:
         """All text of this kind."""
@@ -98,67 +107,4 @@ class Collector:
 
     def message(self) -> bytes:
         """The reply as JSON."""
-        raise NotImplementedError
-
-
-class ItemEncoder(EventEncoder):
-    """Collects the reply, and says what each step of it is on the wire."""
-
-    collector: ClassVar[type[Collector]]
-
-    def __init__(self, head: ReplyHead) -> None:
-        super().__init__(head)
-        self._reply = self.collector(head)
-        self._shown = 0  # items that have begun on the wire
-
-    def texts(self, texts: Sequence[str]) -> bytes:
-        """Plain texts of choice 0."""
-        item = self._reply.open
-        if item is None or item.kind != "text" or self._inliner.is_on:
-            return super().texts(texts)
-        item.parts += texts
-        out: list[bytes] = []
-        self._more(item, "".join(texts), out)
-        return b"".join(out)
-
-    def _encode(self, event: Event, out: list[bytes]) -> None:
-        reply, before = self._reply, self._reply.open
-        if (
-            type(event) is Text and before is not None and before.kind == "text"
-        ):  # the short way of most events
-            before.parts.append(event.text)
-            return self._more(before, event.text, out)
-        text = reply.take(event)
-        if reply.open is not before or len(reply.items) > self._shown:
-            self._turn(before, out)
-        if text and reply.open is not None:
-            self._more(reply.open, text, out)
-        elif type(event) is Done:
-            reply.usage = self._usage
-            self._done(out)
-
-    def _turn(self, before: Item | None, out: list[bytes]) -> None:
-        """One item was open, and another one is now."""
-        if before is not None:
-            self._close(before, out)
-        for item in self._reply.items[self._shown :]:
-            self._open(item, out)
-            if item is not self._reply.open:
-                self._close(item, out)
-        self._shown = len(self._reply.items)
-
-    def _open(self, item: Item, out: list[bytes]) -> None:
-        """An item has begun."""
-        raise NotImplementedError
-
-    def _more(self, item: Item, text: str, out: list[bytes]) -> None:
-        """The open item has more text."""
-        raise NotImplementedError
-
-    def _close(self, item: Item, out: list[bytes]) -> None:
-        """The item is over."""
-        raise NotImplementedError
-
-    def _done(self, out: list[bytes]) -> None:
-        """All is known, with the counts."""
         raise NotImplementedError

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import Field
 
 from app.api.chat_request import Base64, TextPart, ThinkingSwitch, content_of, image_part
-from app.api.items import Collector, Item, ItemEncoder
+from app.api.items import Collector, Item
 from app.api.reading import MAX_TOOLS, ArgumentSchema, Part, Stops, TokenLimit, ToolName, present
 from app.api.surface import Counts, ForeignRequest, Translated
 from app.errors.tree import ANTHROPIC_PATH, anthropic_error
@@ -203,14 +203,15 @@ class MessagesCollector(Collector):
     """One Message."""
 
     def message(self) -> bytes:
-        """The Message as JSON."""
         return _json(self.reply())
 
     def reply(self) -> dict[str, Any]:
-        """The Message."""
-        shared = {"id": self.head.id, "type": "message", "role": "assistant", "model": self.head.model}
+        """The Message, as it is now."""
         return {
-            **shared,
+            "id": self._head.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._head.model,
             "content": [_block(item) for item in self.items],
             **self.stop(),
             "usage": self.counts(),
@@ -227,7 +228,7 @@ class MessagesCollector(Collector):
 
     def counts(self) -> dict[str, int]:
         """Anthropic's `input_tokens` leave out those from the cache."""
-        counts = Counts.of(self.usage)
+        counts = Counts.of(self._usage)
         return {
             "input_tokens": counts.given - counts.cached,
             "cache_creation_input_tokens": 0,
@@ -236,11 +237,9 @@ class MessagesCollector(Collector):
         }
 
 
-class MessagesEncoder(ItemEncoder):
+class MessagesEncoder(MessagesCollector):
     """Named events, message_start to message_stop."""
 
-    collector = MessagesCollector
-    _reply: MessagesCollector
     _is_begun = False
     _delta = b""  # what begins each delta of the open block
 
@@ -248,22 +247,21 @@ class MessagesEncoder(ItemEncoder):
         error = anthropic_error(message, code, 400 if kind == "invalid_request_error" else 500)
         return b"event: error\ndata: " + _json(error) + b"\n\n"
 
-    def _open(self, item: Item, out: list[bytes]) -> None:
-        empty = Item(item.kind, item.index, [], item.call)
-        self._emit("content_block_start", {"index": item.index, "content_block": _block(empty)}, out)
+    def _on_begin(self, item: Item, out: list[bytes]) -> None:
+        self._emit("content_block_start", {"index": item.index, "content_block": _block(item)}, out)
         self._delta = (
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
             b'"delta":{"type":"%b","%b":' % (item.index, *_DELTAS[item.kind])
         )
 
-    def _more(self, item: Item, text: str, out: list[bytes]) -> None:
+    def _on_text(self, item: Item, text: str, out: list[bytes]) -> None:
         out.append(self._delta + _json(text) + b"}}\n\n")
 
-    def _close(self, item: Item, out: list[bytes]) -> None:
+    def _on_end(self, item: Item, out: list[bytes]) -> None:
         self._emit("content_block_stop", {"index": item.index}, out)
 
-    def _done(self, out: list[bytes]) -> None:
-        self._emit("message_delta", {"delta": self._reply.stop(), "usage": self._reply.counts()}, out)
+    def _on_done(self, out: list[bytes]) -> None:
+        self._emit("message_delta", {"delta": self.stop(), "usage": self.counts()}, out)
         self._emit("message_stop", {}, out)
 
     def _emit(self, name: str, fields: dict[str, Any], out: list[bytes]) -> None:

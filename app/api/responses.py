@@ -11,11 +11,10 @@ import msgspec
 from pydantic import Discriminator, Field, Tag
 
 from app.api.chat_request import Function, ImageData, content_of, image_part
-from app.api.items import Collector, Item, ItemEncoder
+from app.api.items import Collector, Item
 from app.api.reading import MAX_TOOLS, JSONObjectText, Part, TokenLimit, ToolName, present, refuse_unserved
 from app.api.surface import Counts, ForeignRequest, Translated
-from app.stream.encode import ReplyHead
-from gates.reply.events import Event, Finish, Text, Usage
+from gates.reply.events import Event, Finish, Usage
 
 
 class _InputText(Part):
@@ -205,13 +204,12 @@ def _usage(usage: Usage | None) -> dict[str, Any] | None:
 class ResponsesCollector(Collector):
     """The Response as it grows."""
 
-    def take(self, event: Event) -> str:
+    def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Finish and not self.items:
-            super().take(Text(0, ""))  # a reply without a word is a message all the same
-        return super().take(event)
+            self._begin("text", out)  # a reply without a word is a message all the same
+        super()._encode(event, out)
 
     def message(self) -> bytes:
-        """The Response as JSON."""
         return _json(self.response(self.status))
 
     @property
@@ -224,23 +222,23 @@ class ResponsesCollector(Collector):
         is_over = status in ("completed", "incomplete")
         reason = _INCOMPLETE.get(self.finish.reason) if self.finish and status != "in_progress" else None
         return {
-            "id": self.head.id,
+            "id": self._head.id,
             "object": "response",
-            "created_at": self.head.created,
+            "created_at": self._head.created,
             "status": status,
             "error": None,
             "incomplete_details": {"reason": reason} if reason else None,
-            **self.head.echo,
-            "model": self.head.model,
+            **self._head.echo,
+            "model": self._head.model,
             "output": [self.item(item) for item in self.items if item is not self.open],
-            "usage": _usage(self.usage) if is_over else None,
+            "usage": _usage(self._usage) if is_over else None,
         }
 
     def item(self, item: Item, status: str | None = None) -> dict[str, Any]:
         """An item. The last one of a reply that was cut off is incomplete, too."""
         is_last = item.index == len(self.items) - 1
         kind, prefix, _, _ = _KINDS[item.kind]
-        unique = self.head.id.partition("_")[2]
+        unique = self._head.id.partition("_")[2]
         shown = {"type": kind, "id": f"{prefix}_{unique}{item.index}"}
         shown["status"] = status or (self.status if is_last else "completed")
         if item.call is not None:
@@ -249,48 +247,41 @@ class ResponsesCollector(Collector):
         return {**shown, **of_kind, "content": [] if status else [_part(item.kind, item.text)]}
 
 
-class ResponsesEncoder(ItemEncoder):
+class ResponsesEncoder(ResponsesCollector):
     """A numbered event for each step."""
 
-    collector = ResponsesCollector
-    _reply: ResponsesCollector
-
-    def __init__(self, head: ReplyHead) -> None:
-        super().__init__(head)
-        self._place: dict[str, Any] = {}  # where the open item's text stands
-        self._number = 0  # of the next event
+    _number = 0  # of the next event
 
     def fault(self, message: str, code: str, kind: str = "upstream_error") -> bytes:
         """The end of a response that broke off: `code` stays in OpenAI's words, `type` is ours."""
         out: list[bytes] = []
         error = {"code": "server_error", "message": message, "type": code}
-        self._emit("failed", {"response": {**self._reply.response("failed"), "error": error}}, out)
+        self._emit("failed", {"response": {**self.response("failed"), "error": error}}, out)
         return b"".join(out)
 
-    def _open(self, item: Item, out: list[bytes]) -> None:
-        shown = self._reply.item(Item(item.kind, item.index, [], item.call), "in_progress")
-        self._place = {"item_id": shown["id"], "output_index": item.index}
+    def _on_begin(self, item: Item, out: list[bytes]) -> None:
+        shown = self.item(item, "in_progress")
+        self._place = {"item_id": shown["id"], "output_index": item.index}  # of the open item's text
         self._emit("output_item.added", {"output_index": item.index, "item": shown}, out)
         if item.call is None:
             self._place["content_index"] = 0
             self._emit("content_part.added", {**self._place, "part": _part(item.kind, "")}, out)
 
-    def _more(self, item: Item, text: str, out: list[bytes]) -> None:
+    def _on_text(self, item: Item, text: str, out: list[bytes]) -> None:
         _, _, name, more = _KINDS[item.kind]
         self._emit(f"{name}.delta", {**self._place, "delta": text, **more}, out)
 
-    def _close(self, item: Item, out: list[bytes]) -> None:
+    def _on_end(self, item: Item, out: list[bytes]) -> None:
         text, (_, _, name, more) = item.text, _KINDS[item.kind]
         if item.call is not None:
             self._emit(f"{name}.done", {**self._place, "name": item.call.name, "arguments": text}, out)
         else:
             self._emit(f"{name}.done", {**self._place, "text": text, **more}, out)
             self._emit("content_part.done", {**self._place, "part": _part(item.kind, text)}, out)
-        self._emit("output_item.done", {"output_index": item.index, "item": self._reply.item(item)}, out)
+        self._emit("output_item.done", {"output_index": item.index, "item": self.item(item)}, out)
 
-    def _done(self, out: list[bytes]) -> None:
-        status = self._reply.status
-        self._emit(status, {"response": self._reply.response(status)}, out)
+    def _on_done(self, out: list[bytes]) -> None:
+        self._emit(self.status, {"response": self.response(self.status)}, out)
 
     def _emit(self, name: str, fields: dict[str, Any], out: list[bytes]) -> None:
         if self._number == 0:

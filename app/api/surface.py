@@ -122,7 +122,6 @@ class MessageCollector(Collector):
     """One chat completion. For callers that do not stream."""
 
     def message(self) -> bytes:
-        """The chat completion as JSON."""
         message: dict[str, Any] = {"role": "assistant", "content": self.said("text"), "refusal": None}
         if thought := self.said("thought"):
             message["reasoning_content"] = thought
@@ -135,8 +134,8 @@ class MessageCollector(Collector):
             message |= {"content": message["content"] or None, "tool_calls": calls}
         reason = None if self.finish is None else self.finish.reason
         choice = choice_of(0, "message", message, logprobs=logprobs_of(self.tokens), finish_reason=reason)
-        reply = {"choices": [choice], "usage": self.usage.counts if self.usage else None}
-        return prefix(self.head, "chat.completion") + b"," + msgspec.json.encode(reply)[1:]
+        reply = {"choices": [choice], "usage": self._usage.counts if self._usage else None}
+        return prefix(self._head, "chat.completion") + b"," + msgspec.json.encode(reply)[1:]
 
 
 class ChatCompletions(Surface):
