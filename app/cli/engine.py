@@ -172,8 +172,10 @@ async def _logs(config: Config, spec: EngineSpec, lines: int) -> int:
 
 
 async def _pin(args: argparse.Namespace) -> int:
-    if args.compose and args.engines:
-        raise UsageError("--compose pins all that the file names; no engine is named beside it")
+    if args.compose and (args.engines or args.config):
+        raise UsageError(
+            "--compose pins all that the file names; no engine or configuration is named beside it"
+        )
     source = args.config or EMBEDDED_DEFAULT
     named = locks.tags(args.compose) if args.compose else _images(source, args.engines)
     pins = {image: await locks.pin(image, shared(), pull=args.pull) for image in sorted(set(named.values()))}

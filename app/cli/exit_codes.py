@@ -1,9 +1,10 @@
 """From an error to one line on stderr and an exit code, for all commands."""
 
+import argparse
+import importlib
 import sys
-from collections.abc import Callable, Iterator
 from os import EX_CONFIG, EX_DATAERR, EX_NOINPUT, EX_TEMPFAIL, EX_UNAVAILABLE, EX_USAGE
-from typing import Final
+from typing import Any, Final
 
 INTERRUPTED: Final = 130
 
@@ -23,46 +24,44 @@ class UsageError(CommandError):
         super().__init__(why, EX_USAGE)
 
 
-def exit_code(command: str, work: Callable[[], int], stopped: str = "") -> int:
-    """Run `work`; returns its exit code, or that of its error. After Ctrl-C the command prints `stopped`."""
+def run(name: str, module: str, stopped: str, args: argparse.Namespace) -> int:
+    """`run(args)` of a module of this folder; its exit code, or that of its error. After Ctrl-C the command prints `stopped`."""
     try:
-        return work()
+        return int(importlib.import_module(f"app.cli.{module}").run(args))
     except KeyboardInterrupt:
-        return fail(command, stopped, INTERRUPTED) if stopped else INTERRUPTED
+        code, why = INTERRUPTED, stopped
     except BrokenPipeError:
         raise
-    except CommandError as error:
-        return fail(command, error, error.code)
     except Exception as error:
-        code = next((code for kind, code in _codes() if isinstance(error, kind)), None)
-        if code is None:
+        if (found := _code(error)) is None:
             raise
-        return fail(command, _words(error), code)
-
-
-def fail(command: str, why: object, code: int) -> int:
-    """Say why a command failed; its exit code."""
-    print(f"{command}: {why}", file=sys.stderr)
+        code, why = found, _words(error)
+    if why:
+        print(f"manners {name}: {why}", file=sys.stderr)
     return code
 
 
-def _codes() -> Iterator[tuple[type[Exception], int]]:
-    """The errors of the floors below with their exit codes, the special ones first; imported once one is raised."""
+def _code(error: Exception) -> int | None:
+    """The exit code of an error of the floors below, which are imported once one is raised; None: it is a bug."""
     from app.config.config import ConfigError
     from app.errors.tree import MannersError
     from app.registry.errors import RegistryError
     from deploy.core import errors as deploy
     from gates.contracts import errors as gates
 
-    yield ConfigError, EX_CONFIG
-    yield deploy.SpecError, EX_USAGE
-    yield from ((kind, EX_NOINPUT) for kind in (deploy.WeightsError, deploy.PinError))
-    yield from ((kind, EX_TEMPFAIL) for kind in (deploy.DockerError, deploy.LeaseHeld, RegistryError))
-    yield from ((kind, EX_UNAVAILABLE) for kind in (deploy.EngineError, gates.RunError, TimeoutError))
-    yield deploy.DeployError, EX_CONFIG
-    yield from ((kind, 1) for kind in (gates.ReportError, MannersError))
-    yield gates.GatesError, EX_DATAERR
-    yield OSError, EX_NOINPUT
+    codes: dict[Any, int | None] = {  # the special ones first
+        CommandError: getattr(error, "code", None),
+        ConfigError: EX_CONFIG,
+        deploy.SpecError: EX_USAGE,
+        (deploy.WeightsError, deploy.PinError): EX_NOINPUT,
+        (deploy.DockerError, deploy.LeaseHeld, RegistryError): EX_TEMPFAIL,
+        (deploy.EngineError, gates.RunError, TimeoutError): EX_UNAVAILABLE,
+        deploy.DeployError: EX_CONFIG,
+        (gates.ReportError, MannersError): 1,
+        gates.GatesError: EX_DATAERR,
+        OSError: EX_NOINPUT,
+    }
+    return next((code for kinds, code in codes.items() if isinstance(error, kinds)), None)
 
 
 def _words(error: Exception) -> str:

@@ -5,15 +5,15 @@ So that `manners --help` and a wrong flag are quick, this module imports little.
 """
 
 import argparse
-import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from app.cli import operating
-from app.cli.exit_codes import exit_code
+from app.cli.exit_codes import run
 from app.cli.operating import Flag, flag
 from gates.contracts.dialect import Dialect
 
@@ -22,22 +22,20 @@ GOES_ON = "stopped; run the same command again to go on"
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """One command: its help text, the module of this folder whose `run(args)` carries it out, and its flags. A call
-    may give one of the flags in `either`. After Ctrl-C the command prints `stopped`."""
+    """One command: its help text, the module of this folder whose `run(args)` carries it out, and its flags. After
+    Ctrl-C the command prints `stopped`."""
 
     about: str
     module: str
     flags: tuple[Flag, ...] = ()
-    either: tuple[Flag, ...] = ()
-    description: str | None = None
     stopped: str = ""
 
 
 def _number(lowest: int, most: int, what: str) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.isdecimal() or not lowest <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} must be {what}")
-        return int(text)
+        if text.isdecimal() and lowest <= int(text) <= most:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text!r} must be {what}")
 
     return read
 
@@ -63,22 +61,15 @@ _TRUST = flag("--trust", action="append", default=[], type=Path, metavar="KEY",
 _ENGINE = flag("engine", metavar="ENGINE", help="its name in the configuration")
 _RUN = flag("folder", type=Path, metavar="DIR", help="the run's: report.json and samples.jsonl")
 _STATE = (flag("file", type=Path, metavar="FILE"), _CONFIG)
-GROUPS: Final = {
-    "engine": "list, check, start, stop and pin engines",
-    "gate": "test whether a model still behaves as its baseline does",
-    "shadow": "replay recent requests through a candidate, and compare",
-    "state": "back up the gateway's registry, and restore it",
-    **operating.GROUPS,
-}
-"""Commands whose name is the first of two words, and their help."""
 COMMANDS: Final[Mapping[str, CommandSpec]] = {
     "serve": CommandSpec("run the gateway", "serve", (
-        flag("models", nargs="*", metavar="MODEL", help="a .gguf file, a model's folder, or the URL of a running engine"),
+        flag("models", nargs="*", metavar="MODEL", 
+             help="a .gguf file, a folder, or the URL of a running engine (default: the configuration's models, or nano models)"),
         flag("--name", metavar="N", help="the public name of the model (default: from its file)"),
         flag("--port", type=_port, metavar="P", help="for MODEL (default: 8080); operators: the next one"),
         flag("--ctx", type=_count, metavar="C", help="the context of MODEL, in tokens (default: the engine's)"),
         _CONFIG,
-    ), description="Without MODEL, the configuration's models; without that, too, the nano models of the package."),
+    )),
     "chat": CommandSpec("talk to a model in the terminal", "chat", (
         flag("message", nargs="?", help="one message; without it, a conversation"),
         flag("--url", help="the gateway (default: the one that runs, or http://127.0.0.1:8080)"),
@@ -103,8 +94,9 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
     "engine pin": CommandSpec("pin images: write the digests of their tags to engines.lock, NAME.lock.env", "engine", (
         flag("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)"),
         flag("--pull", action="store_true", help="fetch the images first"),
-        _JSON,
-    ), either=(flag("--compose", type=Path, metavar="ENV", help="compose.yaml's images, as this env file names them"), _CONFIG)),
+        flag("--compose", type=Path, metavar="ENV", help="instead: compose.yaml's images, as this env file names them"),
+        _CONFIG, _JSON,
+    )),
     "gate run": CommandSpec("ask both engines, judge, and write a signed report", "gate", (
         flag("--candidate", metavar="ENGINE", help="an engine of the configuration"),
         flag("--baseline", metavar="ENGINE", help="the same model before quantization"),
@@ -126,11 +118,10 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
              help="ask although the baseline is another model or not the configured one; the verdict is then never a pass"),
         flag("--attach", action="append", default=[], type=Path, metavar="FILE",
              help="results of another benchmark (lm-eval, bfcl-eval, ...) for the report to carry; they decide nothing"),
-        _JSON,
-    ), either=(
         flag("--full", action="store_true", help="ask all of stage 1, even if the candidate has failed already"),
         flag("--sequential", action="store_true", help="ask in random order, and stop when every rule is decided"),
-    ), stopped=GOES_ON),
+        _JSON,
+    ), GOES_ON),
     "gate verify": CommandSpec("check a report offline: signature, samples, artefact", "gate", (
         flag("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too"),
         flag("--artefact", type=Path, metavar="DIR|ENGINE",
@@ -168,9 +159,9 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--base-model", metavar="NAME", help="what it was fine-tuned from"),
         flag("--source", type=Path, metavar="DIR", help="the sealed folder that this one was converted from"),
     )),
-    "doctor": CommandSpec("check the host, the images, the models and the configuration", "doctor", (_CONFIG, _JSON),
-        description="Exit code 0: nothing worse than a warning. 1: something is wrong. 2: something is not known."),
-    "bench": CommandSpec("time serving configurations against each other", "bench", (
+    "doctor": CommandSpec("check host, images, models and configuration (exit code 1: a fault, 2: something unknown)", "doctor",
+        (_CONFIG, _JSON)),
+    "bench": CommandSpec("time engines by turns: first content, first sentence, decoding rate", "bench", (
         _CONFIG,
         flag("--engine", action="append", default=[], metavar="NAME",
              help="an engine of the configuration (default: those that models use)"),
@@ -179,15 +170,15 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
              help="rounds of two requests per prompt and cell (default: %(default)s)"),
         flag("--length", type=_lengths, default=(500,), metavar="N,N", help="tokens of the prompt (default: 500)"),
         _JSON,
-    ), description="Measures time to first content, time to first sentence and decoding rate; the engines take turns."),
-    "shadow replay": CommandSpec("recorded requests through the candidate and the live engine", "shadow", (
+    )),
+    "shadow replay": CommandSpec("compare two engines over recorded requests; it advises", "shadow", (
         flag("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration"),
         flag("--against", metavar="ENGINE", help="the engine to compare with (default: that of the newest record)"),
         flag("--model", metavar="NAME", help="only requests to this public model"),
         flag("--days", type=_count, default=1, metavar="N", help="the last N times 24 hours (default: %(default)s)"),
         flag("--limit", type=_count, metavar="N", help="the newest N records (default: all)"),
         _CONFIG, _JSON,
-    ), description="Tool calls, breaches, lengths and times of two engines over the same requests. Advisory.", stopped=GOES_ON),
+    ), GOES_ON),
     "state backup": CommandSpec("copy the registry to FILE; the gateway may run", "state", _STATE),
     "state restore": CommandSpec("put FILE in the registry's place; the gateway must be stopped", "state", _STATE),
     **{name: CommandSpec(verb.about, "operating", (*verb.flags, *operating.CLIENT)) for name, verb in operating.VERBS.items()},
@@ -200,25 +191,11 @@ def add_all(commands: "argparse._SubParsersAction[Any]") -> None:
     for name, command in COMMANDS.items():
         group, _, word = name.rpartition(" ")
         if group not in groups:
-            whole = commands.add_parser(group, help=GROUPS[group])
+            words = [one.removeprefix(f"{group} ") for one in COMMANDS if one.startswith(f"{group} ")]
+            whole = commands.add_parser(group, help=", ".join(words))
             groups[group] = whole.add_subparsers(metavar="VERB", required=True, parser_class=type(whole))
-        parser = groups[group].add_parser(word, help=command.about, description=command.description)
+        parser = groups[group].add_parser(word, help=command.about, description=command.about)
         for names, options in command.flags:
             parser.add_argument(*names, **options)
-        if command.either:
-            one_of = parser.add_mutually_exclusive_group()
-            for names, options in command.either:
-                one_of.add_argument(*names, **options)
-        parser.set_defaults(run=_runner(name, command), verb=name if command.module == "operating" else word)
-
-
-def _runner(name: str, command: CommandSpec) -> Callable[[argparse.Namespace], int]:
-    """`run(args)` of a module of this folder, whose errors become exit codes."""
-
-    def run(args: argparse.Namespace) -> int:
-        def work() -> int:
-            return int(importlib.import_module(f"app.cli.{command.module}").run(args))
-
-        return exit_code(f"manners {name}", work, command.stopped)
-
-    return run
+        verb = name if command.module == "operating" else word
+        parser.set_defaults(run=partial(run, name, command.module, command.stopped), verb=verb)

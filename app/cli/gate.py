@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _running(args: argparse.Namespace) -> Config:
     """The configuration; of the two addresses, if there are any. Raises UsageError, ConfigError."""
+    if args.full and args.sequential:
+        raise UsageError("--full and --sequential exclude each other")
     urls = {"candidate": args.candidate_url, "baseline": args.baseline_url}
     wanted = {"candidate": args.candidate, "baseline": args.baseline}
     if all(wanted.values()) and not any(urls.values()):

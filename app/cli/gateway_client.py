@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from os import EX_NOPERM, EX_UNAVAILABLE
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,19 +43,6 @@ class GatewayError(CommandError):
 
 class GatewayUnreachable(GatewayError):
     """No gateway answers at the address that the client asks."""
-
-
-class RequestRejected(GatewayError):
-    """The gateway answered with an error."""
-
-    def __init__(self, reply: httpx2.Response) -> None:
-        try:
-            self.error = dict(json.loads(reply.read())["error"])
-            why = f"{self.error['code']}: {self.error['message']}"
-        except (ValueError, LookupError, TypeError, httpx2.HTTPError):
-            why = f"the gateway answered {reply.status_code}"
-            self.error = {"code": "", "message": why}
-        super().__init__(why, EX_NOPERM if reply.status_code in (401, 403) else 1)
 
 
 class GatewayClient:
@@ -104,17 +91,15 @@ class GatewayClient:
         """
         path, after, broken = f"operations/{quote(operation, safe='')}/events", 0, 0
         while broken <= RECONNECTS:
-            time.sleep(RECONNECT_SECONDS if broken else 0)
-            try:
+            with suppress(GatewayUnreachable):
                 for payload in self.payloads("GET", path, headers={"Last-Event-ID": str(after)}):
                     event = json.loads(payload)
                     broken, after = 0, event.get("seq", after)
                     yield event
                     if "done" in event:
                         return
-            except GatewayUnreachable:
-                pass
             broken += 1
+            time.sleep(RECONNECT_SECONDS)
         raise GatewayError(f"the events of {operation} cannot be followed; it goes on: `manners status`")
 
     def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
@@ -127,37 +112,37 @@ class GatewayClient:
         if reply.is_success:
             return reply
         with closing(reply):
-            raise RequestRejected(reply)
+            raise _rejection(reply)
 
     def _unreachable(self, error: Exception) -> GatewayUnreachable:
         why = str(error) or "the connection broke"
         return GatewayUnreachable(f"no gateway at {self._url}: {why}; start one with `manners serve`")
 
 
+def _rejection(reply: httpx2.Response) -> GatewayError:
+    """The error that the gateway answered with."""
+    try:
+        error = json.loads(reply.read())["error"]
+        why = f"{error['code']}: {error['message']}"
+    except (ValueError, LookupError, TypeError, httpx2.HTTPError):
+        why = f"the gateway answered {reply.status_code}"
+    return GatewayError(why, EX_NOPERM if reply.status_code in (401, 403) else 1)
+
+
 @contextmanager
 def connected(args: argparse.Namespace, offline: bool) -> Iterator[GatewayClient]:
     """A client of the configured gateway; of the state folder where that is enough, and no gateway runs.
 
-    Raises ConfigError, RegistryError.
+    Raises ConfigError, RegistryError, OSError.
     """
     config = load(args.config)
     if offline and not args.admin:
-        try:
-            config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-            registry = Registry(config.state_dir / FILE)
-        except RegistryLocked:
-            pass  # a gateway runs on it
-        except OSError as error:
-            raise ConfigError(f"gateway.state: {config.state_dir}: {error.strerror}") from None
-        else:
-            with registry:
-                yield GatewayClient("http://localhost", "", transport=_InProcess(registry, config))
+        config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with suppress(RegistryLocked), Registry(config.state_dir / FILE) as registry:
+            yield GatewayClient("http://localhost", "", transport=_in_process(registry, config))
             return
     runs = None if args.config else running.find()
-    try:
-        token = read_admin_token(config.secrets.admin_token, Path(runs.state) if runs else config.state_dir)
-    except OSError as error:
-        raise ConfigError(f"gateway.state: admin.token: {error.strerror}") from None
+    token = read_admin_token(config.secrets.admin_token, Path(runs.state) if runs else config.state_dir)
     if token is None:
         raise ConfigError(
             "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"
@@ -165,32 +150,27 @@ def connected(args: argparse.Namespace, offline: bool) -> Iterator[GatewayClient
     yield GatewayClient(args.admin or (runs.admin if runs else f"http://{config.admin}"), token)
 
 
-class _InProcess(httpx2.BaseTransport):
+def _in_process(registry: Registry, config: Config) -> httpx2.BaseTransport:
     """The API of keys and operators over a registry that no gateway uses, in the name of `admin`: nobody else can
-    write the state folder. Its errors are raised here as they are.
+    write the state folder. Its errors are raised by the request as they are.
     """
+    from fastapi import Depends, FastAPI, Request
 
-    def __init__(self, registry: Registry, config: Config) -> None:
-        from fastapi import Depends, FastAPI, Request
+    from app.access.service import AccessService
+    from app.admin.access import access_router
 
-        from app.access.service import AccessService
-        from app.admin.access import access_router
+    async def do(work: Callable[[Registry], T]) -> T:
+        return work(registry)
 
-        async def do(work: Callable[[Registry], T]) -> T:
-            return work(registry)
+    async def as_admin(request: Request) -> None:
+        request.state.caller, request.state.request_id = ADMIN, ""
 
-        async def as_admin(request: Request) -> None:
-            request.state.caller, request.state.request_id = ADMIN, ""
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        reply = await httpx2.ASGITransport(app).handle_async_request(request)
+        return httpx2.Response(reply.status_code, headers=reply.headers, content=await reply.aread())
 
-        access = AccessService(config, "", do)
-        asyncio.run(access.refresh())
-        app = FastAPI(dependencies=[Depends(as_admin)])
-        app.include_router(access_router(access))
-        self._app = httpx2.ASGITransport(app)
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        async def send() -> httpx2.Response:
-            reply = await self._app.handle_async_request(request)
-            return httpx2.Response(reply.status_code, headers=reply.headers, content=await reply.aread())
-
-        return asyncio.run(send())
+    access = AccessService(config, "", do)
+    asyncio.run(access.refresh())
+    app = FastAPI(dependencies=[Depends(as_admin)])
+    app.include_router(access_router(access))
+    return httpx2.MockTransport(lambda request: asyncio.run(answer(request)))

@@ -1,16 +1,47 @@
 """Prints operations, plans, models, the audit and lists in a terminal, for the operators' commands."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from app.cli.terminal import Column, show_list
 
+Said = dict[str, Any]
+"""An answer of the operators' API."""
 FAULT_EVENTS = ("failed", "refused", "breached")
 """Events that introduce a fault; later events of the operation repeat it."""
 
 
-def show_progress(begun: dict[str, Any], events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def line(text: str) -> Callable[[Said], None]:
+    """Prints a line with values of the answer in it."""
+    return lambda said: print(text.format_map(said))
+
+
+def table(rows: str, columns: Mapping[str, Column]) -> Callable[[Said], None]:
+    """Prints a table of the rows that stand below a key of the answer."""
+    return lambda said: show_list(said[rows], columns)
+
+
+def show_reloaded(said: Said) -> None:
+    """Show what a reload has changed."""
+    print(f"reloaded; changed: {', '.join(said['changed']) or 'nothing in the configuration'}")
+
+
+def show_limits(said: Said) -> None:
+    """Show the limits of a key."""
+    print(f"{said['name']}: {', '.join(f'{name} {value}' for name, value in said['limits'].items())}")
+
+
+def show_secret(said: Said) -> None:
+    """Print the secret, which alone is on stdout."""
+    if until := said.get("old_secret_until"):
+        print(f"The old secret works until {until}.", file=sys.stderr)
+    print(f"The secret of {said['name']}; it is not shown again:", file=sys.stderr)
+    print(said.get("key") or said["token"])
+
+
+def show_progress(begun: Said, events: Iterable[Said]) -> Said:
     """Print each phase when it begins, with the seconds since the start, each fault and the result; the ended operation."""
     phase, start, event = "queued", datetime.fromisoformat(begun["created"]), begun
     print(f"{_headline(begun)}  {begun['id']}")
@@ -30,12 +61,12 @@ def show_progress(begun: dict[str, Any], events: Iterable[dict[str, Any]]) -> di
     return event
 
 
-def _headline(operation: dict[str, Any]) -> str:
+def _headline(operation: Said) -> str:
     where = f"{', '.join(operation['incumbents'])} → {', '.join(operation['engines'])}"
     return f"{operation['kind']} {operation['model']}: {where}, {operation['strategy'].replace('_', '/')}"
 
 
-def show_plan(plan: dict[str, Any]) -> None:
+def show_plan(plan: Said) -> None:
     """Show which engines would start and stop."""
     print(f"{_headline(plan)}; nothing is changed yet")
     weights = ", ".join(f"{weight} %" for weight in plan["shift_weights"])
@@ -48,7 +79,7 @@ def show_plan(plan: dict[str, Any]) -> None:
         print(f"  {title:<12}{value or 'nothing'}")
 
 
-def show_status(said: dict[str, Any]) -> None:
+def show_status(said: Said) -> None:
     """Show one line for each model."""
     state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"
     print(f"{state}, {said['in_flight']} in flight")
@@ -62,7 +93,7 @@ def show_status(said: dict[str, Any]) -> None:
             print(f"{model['name']}: {engines} serves ungated: no passing report has let it in")
 
 
-def _under_way(model: dict[str, Any]) -> str:
+def _under_way(model: Said) -> str:
     if not (operation := model.get("operation")):
         return ""
     weight = operation.get("weight")
@@ -70,7 +101,7 @@ def _under_way(model: dict[str, Any]) -> str:
     return f"{operation['kind']} of {operation['engine']}: {operation['phase']}{share}"
 
 
-def show_audit(said: dict[str, Any]) -> None:
+def show_audit(said: Said) -> None:
     """Show one line for each event, the newest last, and whether the chain verifies."""
     columns: dict[str, Column] = {"seq": "seq", "at (UTC)": lambda event: event["at"][:19], "who": "actor",
                "what": "verb", "of": "subject", "why": _why}  # fmt: skip
@@ -82,7 +113,7 @@ def show_audit(said: dict[str, Any]) -> None:
         print(f"THE CHAIN IS BROKEN at {chain.get('seq')}: {chain.get('why')}")
 
 
-def _why(event: dict[str, Any]) -> str:
+def _why(event: Said) -> str:
     """The event's refusal or fault, else its reason, else the effect that was completed."""
     detail = event["detail"]
     fault = detail.get("fault") if detail.get("event") in FAULT_EVENTS else detail

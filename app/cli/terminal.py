@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 Column = str | Callable[[dict[str, Any]], str]
 """A key of a row, with dots for keys below; or a function of the row."""
 
 
 def show_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table of plain text. A pipe gets 240 columns."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 240
