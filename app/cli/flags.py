@@ -174,7 +174,6 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
     "shadow replay": CommandSpec("compare two engines over recorded requests; it advises", "shadow", (
         flag("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration"),
         flag("--against", metavar="ENGINE", help="the engine to compare with (default: that of the newest record)"),
-        flag("--model", metavar="NAME", help="only requests to this public model"),
         flag("--days", type=_count, default=1, metavar="N", help="the last N times 24 hours (default: %(default)s)"),
         flag("--limit", type=_count, metavar="N", help="the newest N records (default: all)"),
         _CONFIG, _JSON,

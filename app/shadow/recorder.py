@@ -3,7 +3,6 @@
 The event loop only draws a random number, independent of the caller's `x-request-id`, and puts the chat into a queue.
 """
 
-import errno
 import queue
 import random
 import secrets
@@ -51,9 +50,9 @@ class Recorder:
         self._chance = random.SystemRandom().random
         self._own = tuple(map(compiled, settings.redact))
         self._queue: queue.Queue[ShadowRecord | None] = queue.Queue(WAITING)
-        self._thread: threading.Thread | None = None
         self._ended = False
-        self._disk_fails = False  # and the log says so
+        self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
+        self._thread.start()
 
     def take(self, context: RequestContext, reply: ReplyOutcome) -> None:
         """Handle a finished request: a random share of the successful chats is recorded."""
@@ -76,9 +75,6 @@ class Recorder:
             breaches=tuple(sorted(reply.breaches)),
             first_content=None if reply.wait is None else round(reply.wait, 3),
         )
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
-            self._thread.start()
         try:
             self._queue.put_nowait(chat)
         except queue.Full:
@@ -87,31 +83,25 @@ class Recorder:
     def close(self) -> None:
         """Write the queued records; takes at most CLOSE_SECONDS for each of its two steps."""
         self._ended = True
-        if self._thread is not None:
-            with suppress(queue.Full):
-                self._queue.put(None, timeout=CLOSE_SECONDS)
-            self._thread.join(CLOSE_SECONDS)
+        with suppress(queue.Full):
+            self._queue.put(None, timeout=CLOSE_SECONDS)
+        self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         while (chat := self._queue.get()) is not None:
             self._write(chat)
 
     def _write(self, chat: ShadowRecord) -> None:
-        """Write one record; an error is counted and does not stop the worker. A disk that fails is logged once."""
+        """Write one record; an error is counted and does not stop the worker."""
         try:
             record = redacted(chat, self._own)
             self._store.forget(chat.at.date(), self._settings.keep_days)
             if not self._store.append(record, self._settings.max_mb * 1_000_000):
                 self._dropped("limit")
-            self._disk_fails = False
         except TooManySecrets:
             self._dropped("too_many_secrets")
-        except OSError as error:
+        except OSError:
             self._dropped("disk")
-            if not self._disk_fails:
-                code = errno.errorcode.get(error.errno or 0, "unknown")
-                self._log.warning("shadow_write_failed", code=code)
-            self._disk_fails = True
         except Exception as bug:
             self._dropped("error")
             self._log.warning("shadow_failed", **where(bug))

@@ -19,13 +19,9 @@ class Store:
     def __init__(self, state: Path) -> None:
         self.folder = state / "shadow"
 
-    def days(self) -> dict[date, Path]:
+    def days(self) -> dict[str, Path]:
         """The files by their day, oldest first."""
-        found = {}
-        for path in sorted(self.folder.glob("????-??-??.jsonl")):
-            with suppress(ValueError):
-                found[date.fromisoformat(path.stem)] = path
-        return found
+        return {path.stem: path for path in sorted(self.folder.glob("????-??-??.jsonl"))}
 
     def append(self, record: ShadowRecord, most_bytes: float = float("inf")) -> bool:
         """Write a record, completely or not at all; False: all records would be larger than `most_bytes`."""
@@ -48,13 +44,13 @@ class Store:
         """Delete the records that are older than `keep_days` days, and the replies that earlier versions kept."""
         shutil.rmtree(self.folder / "replay", ignore_errors=True)
         for day, path in self.days().items():
-            if day < today - timedelta(days=keep_days):
+            if day < str(today - timedelta(days=keep_days)):
                 path.unlink(missing_ok=True)
 
     def records(self, since: datetime) -> Iterator[ShadowRecord]:
         """The valid records since a time, oldest day first; lines that are torn or of another schema are left out."""
         for day, path in self.days().items():
-            if day < since.astimezone(UTC).date():
+            if day < str(since.astimezone(UTC).date()):
                 continue
             with path.open("rb") as lines:
                 for line in lines:

@@ -54,7 +54,7 @@ def test_two_engines_are_compared_and_the_code_is_0(
 @pytest.mark.parametrize(
     ("argv", "code", "told"),
     [
-        (["--candidate", "annie-nano", "--model", "other"], 66, "nothing of model other was recorded"),
+        (["--candidate", "annie-nano"], 66, "nothing was recorded since"),
         (["--candidate", "nobody"], 78, "no engine 'nobody'"),
         (["--candidate", "annie-nano"], 69, "compared with itself"),
     ],
@@ -62,7 +62,8 @@ def test_two_engines_are_compared_and_the_code_is_0(
 def test_what_is_wrong_is_one_line_and_a_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], code: int, told: str
 ) -> None:
-    keep(tmp_path)
+    if code != 66:
+        keep(tmp_path)
     assert run("replay", *argv, "--config", a_config(tmp_path)) == code
     said = capsys.readouterr().err
     assert told in said and said.count("\n") == 1

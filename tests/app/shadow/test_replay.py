@@ -51,6 +51,6 @@ async def test_its_own_weights_in_fp4_call_the_same(tmp_path: Path) -> None:
             assert reply.status == 200
             await it.booked()
     found = await replay(config, datetime.now(UTC), candidate="annie-nano-nvfp4")
-    assert (found.baseline, found.records, found.unusable, found.lost) == ("annie-nano", 6, 0, 0)
+    assert (found.baseline, found.records, found.left_out) == ("annie-nano", 6, 0)
     assert (found.calls.k, found.calls.n) == (3, 3)
-    assert found.breaches.only_candidate == 0 and found.word in ("alike", "open")
+    assert found.breaches.candidate <= found.breaches.baseline and found.word in ("alike", "open")
