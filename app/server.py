@@ -30,10 +30,8 @@ from deploy.core.tasks import spawn
 SWITCH_SECONDS = 0.0005
 """How long the event loop waits for a thread to release the interpreter. The default of 5 ms would be added to each read and
 write while a thread parses a large request."""
-TELL_SECONDS = 1.5
-"""Seconds for callers to receive the error that ends their stream when the drain is over."""
-ACCEPTS = 16
-"""Connections of a listener that are accepted in one iteration of the event loop."""
+TELL_SECONDS = 1.5  # seconds for callers to receive the error that ends their stream when the drain is over
+ACCEPTS = 16  # connections of a listener that are accepted in one iteration of the event loop
 SWEEP_TICKS = 20
 """Connections are checked for peers that read nothing every this many ticks (0.1 s) of uvicorn's server."""
 SPARE_DESCRIPTORS = 512

@@ -62,7 +62,7 @@ class Gateway:
         tracing: "Spans | None" = None,
         read: Callable[[], Config] | None = None,
     ) -> None:
-        """Join the parts. Nothing is started: `start()` is the caller's. Raises ConfigError.
+        """Join the parts. Nothing is started: `open()` and `promotions.start()` are the caller's. Raises ConfigError.
 
         `read` reads the configuration again for a reload (None: it stays as it is).
         """
@@ -108,11 +108,6 @@ class Gateway:
             access.callers, local if config.listen.is_loopback and not access.callers else None
         )
         self.admin.replace(access.operators, local if config.admin.is_loopback else None)
-
-    async def start(self) -> None:
-        """`open`, and begin to bring up who serves. Raises RegistryError."""
-        await self.open()
-        await self.promotions.start()
 
     async def open(self) -> None:
         """Take the registry, and know from it who may call. Raises RegistryError, StateUnavailable."""

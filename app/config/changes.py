@@ -5,8 +5,7 @@ from typing import Any, Final
 
 from app.config.config import Config
 
-Key = tuple[str, ...]
-"""The path of a key: ("models", "annie", "timeouts", "idle")."""
+Key = tuple[str, ...]  # the path of a key: ("models", "annie", "timeouts", "idle")
 
 SECRETS: Final[dict[Key, str]] = {
     ("secrets", "api_keys"): "callers' keys",

@@ -39,18 +39,14 @@ from deploy.engine.spec import NAME, EngineSpec, Kind, url_fault
 from deploy.images.pins import pinned
 from gates.decode.decoder import nearest
 
-MAX_INT = 2**31 - 1
-"""Largest count of tokens that every engine reads."""
-MAX_REPLICAS = 64
-"""Live engines of one model."""
-MAX_BYTES = 1 << 20
-"""Of a configuration file."""
+MAX_INT = 2**31 - 1  # largest count of tokens that every engine reads
+MAX_REPLICAS = 64  # live engines of one model
+MAX_BYTES = 1 << 20  # of a configuration file
 EMBEDDED_DEFAULT = Path(__file__).parents[2] / "deploy" / "embedded.toml"
 """The configuration of `manners serve` without a file."""
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
-Words = Annotated[tuple[str, ...], Strict(False)]
-"""TOML has lists; a frozen section has tuples."""
+Words = Annotated[tuple[str, ...], Strict(False)]  # TOML has lists; a frozen section has tuples
 Pairs = Annotated[dict[str, str], AfterValidator(lambda table: tuple(sorted(table.items())))]
 
 

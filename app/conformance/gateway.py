@@ -51,7 +51,9 @@ async def run_gateway(config: Config, model: str | None = None) -> AsyncIterator
     sock = bind(Address(host="127.0.0.1", port=0), "listen")
     server = serving(gateway.public)
     task = asyncio.create_task(server.serve(sockets=[sock]))
-    await gateway.pool.start()
+    for name in config.models:
+        gateway.pool.backend(config.engines["engine"], name).want()
+        gateway.pool.route(name, "engine")
     try:
         async with asyncio.timeout(READY_SECONDS):
             await gateway.pool.wait_ready()

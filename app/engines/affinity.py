@@ -13,8 +13,7 @@ MAX_CONVERSATIONS: Final = 16_384
 """The number of latest conversations remembered per model; each takes about 200 bytes."""
 SLACK: Final = 2
 """A conversation stays where it is cached if that replica has at most this many open requests more than the least loaded,"""
-RATIO: Final = 1.5
-"""or at most this multiple of its load."""
+RATIO: Final = 1.5  # or at most this multiple of its load
 
 Affinity = Literal["hit", "moved", "new"]
 """hit: goes where its conversation is cached; moved: known, but goes elsewhere; new: not known."""

@@ -1,12 +1,9 @@
 """One engine of the pool: wanted or not, health-checked, and reached through its routes.
 
-The driver (`deploy.drivers`) starts the engine and restarts it; this module only says that the engine is
-wanted. An engine is ready when it streams, and stays ready while tokens are seen: of live requests, or
-of a probe when it is idle. When a request fails, a probe decides whether the engine is at fault
-(`app.engines.breaker`); if so, it gets no requests until a probe sees it stream. An engine of ours that
-fails several probes in a row, although its process lives, is replaced. One that fails callers although its
-probes pass is ejected for a while (`app.engines.outlier`). A reply that breaks a rule asks for the behaviour
-probe (`app.engines.behaviour`), which decides whether the engine is `caught`.
+The driver (`deploy.drivers`) starts and restarts the engine. It is ready when it streams, and stays ready while tokens are
+seen: of live requests, or of a probe when it is idle. Four owners of evidence decide what it gets: the breaker after failed
+requests and probes, the outlier detector after failures that probes do not show, the count of silent probes (a process that
+lives and answers none is replaced), and the behaviour probe, for which a reply that breaks a rule asks.
 """
 
 import asyncio
@@ -43,47 +40,36 @@ from deploy.engine.spec import EngineSpec, Kind
 from deploy.engine.supervised import Engine
 from gates.contracts.dialect import Dialect
 
-QUIET_SECONDS = 10.0
-"""An engine without a token for this long is probed: twice before it stops counting as ready."""
-PROBE_SECONDS = 8.0
-"""Timeout of a probe of an engine that is not known to be slower."""
-FIRST_TOKEN_SECONDS = 10.0
-"""How long a first token may take where another engine could be asked, unless this one is known to be slower."""
-PATIENCE = 4.0
-"""How many times its slowest first token of late an engine may take."""
-FORGETTING = 0.98
-"""The share of the slowest first token that counts after another one."""
-LOOK_SECONDS = 0.25
-"""How often to check whether a probe is due."""
-RETRY_SECONDS = 5.0
-"""The pause after a failed start; the driver then starts the engine again."""
+QUIET_SECONDS = 10.0  # without a token for so long it is probed: twice before it stops counting as ready
+PROBE_SECONDS = 8.0  # timeout of a probe of an engine that is not known to be slower
+FIRST_TOKEN_SECONDS = (
+    10.0  # for a first token where another engine could be asked, if none was slower of late
+)
+PATIENCE = 4.0  # how many times its slowest first token of late an engine may take
+FORGETTING = 0.98  # the share of the slowest first token that counts after another one
+LOOK_SECONDS = 0.25  # how often to check whether a probe is due
+RETRY_SECONDS = 5.0  # the pause after a failed start; the driver then starts the engine again
 
-SILENT_PROBES = 3
-"""Failed probes in a row after which an engine of ours counts as wedged and is replaced."""
+SILENT_PROBES = 3  # failed probes in a row after which an engine of ours counts as wedged and is replaced
 
-CROWDED_SECONDS = 2.0
-"""A live reply that got a token this shortly before a failed probe shows that the engine works."""
+CROWDED_SECONDS = 2.0  # a token of a live reply so shortly before a failed probe shows that the engine works
+FULL_SECONDS = 120.0  # a full context is other requests' doing until nobody has got a token for so long
 
-FULL_SECONDS = 120.0
-"""A context that is said to be full counts as other requests' doing until nobody has got a token for so long."""
+CLEAN_PROBES = 3  # behaviour probes in a row without a thought after which an engine is no longer `caught`
+RECHECK_SECONDS = 60.0  # between the behaviour probes of an engine that is `caught`
+DOUBT_SECONDS = 120.0  # how long one caller's replies ask for no second behaviour probe
 
-CLEAN_PROBES = 3
-"""Behaviour probes in a row without a thought after which an engine is no longer `caught`."""
-RECHECK_SECONDS = 60.0
-"""Between the behaviour probes of an engine that is `caught`."""
-DOUBT_SECONDS = 120.0
-"""How long one caller's replies ask for no second behaviour probe."""
-
-CROWDED_OUT: Final = frozenset({ProbeOutcome.STALLED, ProbeOutcome.LOADING})
-"""Verdicts that a healthy engine without a free slot gives as well."""
-
-UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})
-"""Error codes that no request can cause."""
+CROWDED_OUT: Final = (
+    ProbeOutcome.STALLED,
+    ProbeOutcome.LOADING,
+)  # also of a healthy engine without a free slot
+UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})  # error codes that no request can cause
 
 UNIDENTIFIED: Final = "not identified yet"
 
-FaultAttribution = asyncio.Future[bool]
-"""Whether the engine was at fault for a failed request; resolved within seconds."""
+FaultAttribution = asyncio.Future[
+    bool
+]  # whether a failed request was the engine's fault; resolved within seconds
 
 
 class Stream(Protocol):
@@ -124,7 +110,6 @@ class PoolContext:
     log: Logger
     batch: IOBatch
     changed: asyncio.Event  # set with every change of an engine's state
-    ejected: dict[str, float] = field(default_factory=dict)  # until when, by engine
     gated: set[str] = field(default_factory=set)  # engines that a passing report put in service
     replicas: set[str] = field(default_factory=set)  # engines that need to be identified before they serve
 
@@ -133,11 +118,7 @@ class Backend:
     """One engine, its health and its breaker."""
 
     def __init__(
-        self,
-        spec: EngineSpec,
-        connect_timeout: float,
-        context: PoolContext,
-        model: str = "",
+        self, spec: EngineSpec, connect_timeout: float, context: PoolContext, model: str = ""
     ) -> None:
         self.spec = spec
         self.model = model  # of the model that it is started for
@@ -157,7 +138,7 @@ class Backend:
         self._behaviour_due = float("inf")  # when it is to be probed, in monotonic seconds
         self._behaviour: asyncio.Task[None] | None = None
         self._doubts: dict[str, float] = {}  # by caller: when its replies last asked for that
-        self._outlier = OutlierDetector()
+        self.outlier = OutlierDetector()
         # Of a replica: why it gets no requests (for operators: it may quote the engine), and the refusal for anybody.
         self.stays_out: str | None = UNIDENTIFIED
         self.refusal = ""
@@ -358,8 +339,7 @@ class Backend:
         return conduct(self.abilities, is_shown, bool(self._thinks))
 
     def _forget_evidence(self) -> None:
-        self._outlier = OutlierDetector()
-        self._context.ejected.pop(self.spec.name, None)
+        self.outlier = OutlierDetector()
         self._doubts.clear()
         self._thinks, self._clean_probes = True if self.abilities.off_works is False else None, 0
         asks = self.spec.kind == "chat" and self.conduct != "obeys"
@@ -400,9 +380,10 @@ class Backend:
     def ended(self, caller: str, whole: bool) -> None:
         """A caller got a whole reply, or the engine failed a request that it should have served."""
         now = time.monotonic()
-        if self._outlier.ended(caller, whole, now):
-            until = self._context.ejected[self.spec.name] = self._outlier.until
-            self._context.log.warning("engine_ejected", engine=self.spec.name, seconds=until - now)
+        if self.outlier.ended(caller, whole, now):
+            self._context.log.warning(
+                "engine_ejected", engine=self.spec.name, seconds=self.outlier.until - now
+            )
 
     def show_conduct(self) -> None:
         """Update the metric and the route, after a change of what `conduct` depends on."""
@@ -444,16 +425,9 @@ class Backend:
         patience = max(FIRST_TOKEN_SECONDS, PATIENCE * self._slowest)
         if self._route is None or self._route.patience != patience:
             spec, abilities = self.spec, self.abilities
+            name, conduct = self.served_name, self.conduct
             self._route = Route(
-                spec.name,
-                spec.dialect,
-                spec.kind,
-                abilities,
-                url,
-                self.served_name,
-                self,
-                self.conduct,
-                patience,
+                spec.name, spec.dialect, spec.kind, abilities, url, name, self, conduct, patience
             )
         return self._route
 

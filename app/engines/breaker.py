@@ -18,10 +18,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-FAILURES = 3
-"""Consecutive failures, of kinds that no request can cause, that open the breaker."""
-FIRST_PAUSE = 0.5
-"""Initial open time in seconds; doubled with each failed probe, up to LONGEST_PAUSE."""
+FAILURES = 3  # consecutive failures, of kinds that no request can cause, that open the breaker
+FIRST_PAUSE = 0.5  # initial open time in seconds; doubled with each failed probe, up to LONGEST_PAUSE
 LONGEST_PAUSE = 4.0
 PROBE_SECONDS_APART = 1.0
 """Seconds between probes of a suspected engine; each costs a completion of a few tokens."""
@@ -38,12 +36,9 @@ class BreakerState(StrEnum):
 class BreakerEvent(StrEnum):
     """The outcome of a request, the start of a probe, or the outcome of a probe."""
 
-    SUCCESS = "success"
-    """A request got its first token."""
-    FAILURE = "failure"
-    """A request failed, perhaps because of the request itself."""
-    UNREACHABLE = "unreachable"
-    """The engine accepted no connection."""
+    SUCCESS = "success"  # a request got its first token
+    FAILURE = "failure"  # a request failed, perhaps because of the request itself
+    UNREACHABLE = "unreachable"  # the engine accepted no connection
     PROBE = "probe"
     PROBE_PASSED = "probe_passed"
     PROBE_FAILED = "probe_failed"

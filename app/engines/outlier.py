@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 FAILURES = 3
 BASE_SECONDS = 30.0
 LONGEST_SECONDS = 300.0
-RECENT_SECONDS = 60.0
-"""A caller who was served this long ago shows that the engine works for others."""
+RECENT_SECONDS = 60.0  # a caller who was served this long ago shows that the engine works for others
 
 
 @dataclass(slots=True)

@@ -28,12 +28,9 @@ from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec, Medium
 from deploy.engine.supervised import Engine
 
-FRESH_SECONDS = 30.0
-"""Seconds after its last token in which an engine counts as ready."""
-USUAL_CONTEXT = 32_768
-"""Of an engine that does not state its context."""
-LOOK_SECONDS = 0.02
-"""How often a drain checks whether requests are left."""
+FRESH_SECONDS = 30.0  # seconds after its last token in which an engine counts as ready
+USUAL_CONTEXT = 32_768  # of an engine that does not state its context
+LOOK_SECONDS = 0.02  # how often a drain checks whether requests are left
 
 
 @dataclass(frozen=True)
@@ -86,13 +83,6 @@ class EnginePool:
             backend.upstream.connect_timeout = config.models[backend.model].timeouts.connect
 
     # ------------------------------------------------------------------------- engines, one by one
-
-    async def start(self) -> None:
-        """Start every engine that serves a model; returns at once."""
-        for name, route in self._table.items():
-            for engine in route.engines:
-                self.backend(self.config.engines[engine], name).want()
-            self.route(name, *route.live)
 
     def backend(self, spec: EngineSpec, model: str) -> Backend:
         """The engine of a spec for a model, started or not; made with the first call."""
@@ -291,7 +281,7 @@ class EnginePool:
         table = self._table[model]
         if table.split is not None and not asked and (route := self._drawn(model, table.split, body, media)):
             return route
-        out = self._context.ejected and self._ejected(table).difference(asked)
+        out = self._ejected(table).difference(asked)
         if out and (route := self.next(model, {*asked, *out}, body, media)):
             return route
         if media:
@@ -307,7 +297,7 @@ class EnginePool:
     def _ejected(self, table: ModelRoute) -> set[str]:
         """The engines that are asked last; none if that were more than half, as beyond Envoy's panic threshold."""
         now = time.monotonic()
-        out = {name for name in table.engines if self._context.ejected.get(name, now) > now}
+        out = {backend.spec.name for backend in self._of(table.engines) if backend.outlier.until > now}
         return out if 2 * len(out) <= len(table.engines) else set()
 
     def _takes(self, engine: str, media: Set[Medium]) -> bool:

@@ -12,8 +12,7 @@ them by their form, whichever engine wrote them, and cuts:
 
 import re
 
-MAX_WORDS = 500
-"""Maximum length in characters."""
+MAX_WORDS = 500  # maximum length in characters
 PATH = "[path]"
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # terminal escape sequences

@@ -34,8 +34,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-CODES: Final = {"internal_error"}
-"""Those of the classes, filled as they are made."""
+CODES: Final = {"internal_error"}  # those of the classes, filled as they are made
 INTERNAL: Final = "something went wrong in the gateway; its log says what"
 
 

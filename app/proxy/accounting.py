@@ -51,8 +51,7 @@ class RequestAccounting:
         model = context.public_name or UNKNOWN
         facts: dict[str, Any] = {"key": context.account.name}
         if isinstance(context.error, KeyLimited):
-            key = self._metrics.key_label(context.account.name)
-            self._metrics.count("manners_key_limited_total", key, context.error.code)
+            self._metrics.count("manners_key_limited_total", context.account.name, context.error.code)
         if context.public_name is not None:
             facts |= {"stream": context.stream, "ignored_fields": len(context.ignored)}
         if context.was_tried:

@@ -31,14 +31,9 @@ TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 
 WAIT_BUCKETS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
-UNKNOWN = "_unknown"
-"""The label of every model name that the configuration does not hold."""
+UNKNOWN = "_unknown"  # the label of every model name that the configuration does not hold
 
-PROBE = "_probe"
-"""The label for the gateway's own requests to an engine, instead of a caller's key."""
-
-MAX_KEY_LABELS = 1024
-"""The most names of callers' keys that become labels; further ones share UNKNOWN."""
+PROBE = "_probe"  # the label for the gateway's own requests to an engine, instead of a caller's key
 
 
 METRICS: Final[tuple[tuple[Any, ...], ...]] = (
@@ -109,7 +104,6 @@ class Metrics:
         registry = self.registry = CollectorRegistry()
         ProcessCollector(registry=registry)  # rules ask when the process began
         self._children: dict[tuple[str, ...], Any] = {}
-        self._keys: set[str] = set()  # names of keys that are labels
         self._metrics: dict[str, Any] = {}
         for kind, name, text, labels, *buckets in METRICS:
             more = {"buckets": buckets[0]} if buckets else {}
@@ -143,17 +137,8 @@ class Metrics:
 
     def tokens(self, model: str, key: str, **counts: int) -> None:
         """Count the tokens of one reply by kind; `cached` is a part of `prompt`."""
-        label = self.key_label(key)
         for kind, count in counts.items():
-            self.child("manners_tokens_total", model, label, kind).inc(count)
-
-    def key_label(self, key: str) -> str:
-        """The label for the name of a caller's key."""
-        if key not in self._keys:
-            if len(self._keys) >= MAX_KEY_LABELS:
-                return UNKNOWN
-            self._keys.add(key)
-        return key
+            self.child("manners_tokens_total", model, key, kind).inc(count)
 
     def times(self, model: str, engine: str, times: Mapping[str, float | None]) -> None:
         """Record the times of a complete reply, by their histograms; not of a cancelled or failed one."""
@@ -168,7 +153,7 @@ class Metrics:
         for kind in stripped:
             self.count("manners_thinking_stripped_total", model, engine, kind)
         for detector in breaches:
-            self.count("manners_bad_replies_total", model, engine, detector, self.key_label(key))
+            self.count("manners_bad_replies_total", model, engine, detector, key)
             if key != PROBE:
                 self.count("manners_breach_total", model, engine, detector)
         for source in calls:

@@ -24,8 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import re2
 
-DROPPED: Final = "TEXT_DROPPED"
-"""Replaces a text or a value beyond the limits."""
+DROPPED: Final = "TEXT_DROPPED"  # replaces a text or a value beyond the limits
 
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False  # RE2 would write an operator's pattern to stderr
@@ -129,8 +128,7 @@ _INVISIBLE: Final = compiled(
 """Invisible characters, which would hide a number or a key from the patterns. Joiners stay: Kannada and emoji need them."""
 _ANY_AT: Final = compiled(_AT)
 
-_GONE: Final = object()
-"""In place of a number that is left out."""
+_GONE: Final = object()  # in place of a number that is left out
 
 
 class Redactor:

@@ -264,7 +264,8 @@ async def run(
     url, admin = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in sockets)
     pairs = zip(both, sockets, strict=True)
     tasks = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in pairs]
-    await gateway.start()
+    await gateway.open()
+    await gateway.promotions.start()
     async with asyncio.timeout(PATIENCE):
         if ready:
             await gateway.pool.wait_ready()

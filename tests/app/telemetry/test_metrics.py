@@ -5,15 +5,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.telemetry.metrics import (
-    MAX_KEY_LABELS,
-    UNKNOWN,
-    Metrics,
-)
-from tests.app.house import TOOLS, GatewayFixture, Scrape, eventually, house
+from tests.app.house import TOOLS, GatewayFixture, eventually, house
 from tests.script import Head, Say, Step, call, finish, reply, text, thought
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -145,13 +139,3 @@ async def test_what_an_engine_is_and_whether_it_streams(lone: GatewayFixture) ->
     await eventually(lambda: not lone.gateway.pool.is_ready)
     assert (await lone.metrics())("manners_engine_ready", engine="scripted") == 0
     assert (await lone.get(lone.url + "/readyz")).status == 503
-
-
-async def test_names_of_keys_become_labels_up_to_a_bound() -> None:
-    """Keys that come and go do not fill Prometheus."""
-    metrics = Metrics()
-    for number in range(MAX_KEY_LABELS + 5):
-        metrics.tokens("annie", f"k{number}", prompt=1, completion=1, cached=0)
-    scrape = Scrape.of(generate_latest(metrics.registry).decode())
-    assert len(scrape.labels("manners_tokens_total", "key")) == MAX_KEY_LABELS + 1
-    assert scrape("manners_tokens_total", key=UNKNOWN, kind="prompt") == 5
