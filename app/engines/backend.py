@@ -27,7 +27,6 @@ from app.stream.conduct import Conduct, conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import PROBE, Metrics
 from app.telemetry.reply_window import NO_FAULT
-from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
 from deploy.core.errors import DeployError, EngineError
 from deploy.core.tasks import spawn, supervise
@@ -108,7 +107,6 @@ class PoolContext:
     state_dir: Path
     metrics: Metrics
     log: Logger
-    batch: IOBatch
     changed: asyncio.Event  # set with every change of an engine's state
     gated: set[str] = field(default_factory=set)  # engines that a passing report put in service
     replicas: set[str] = field(default_factory=set)  # engines that need to be identified before they serve
@@ -122,7 +120,7 @@ class Backend:
     ) -> None:
         self.spec = spec
         self.model = model  # of the model that it is started for
-        self.upstream = Upstream(connect_timeout, context.batch, spec.access)
+        self.upstream = Upstream(connect_timeout, spec.access)
         self.engine: Engine | None = None
         self.seen = float("-inf")  # time of its last token, in monotonic seconds
         self.breaker = Breaker()

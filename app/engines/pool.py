@@ -23,7 +23,6 @@ from app.errors.tree import BadField, EngineDown, UnknownThing
 from app.stream.conduct import Conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
-from app.upstream.batching import IOBatch
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec, Medium
 from deploy.engine.supervised import Engine
@@ -65,9 +64,8 @@ class EnginePool:
         self, config: Config, metrics: Metrics, log: Logger, factory: EngineFactory = driver
     ) -> None:
         self._metrics = metrics
-        self.batch = IOBatch()
         self.changed = asyncio.Event()  # an engine's state, or who serves a model
-        self._context = PoolContext(factory, config.state_dir, metrics, log, self.batch, self.changed)
+        self._context = PoolContext(factory, config.state_dir, metrics, log, self.changed)
         self._backends: dict[str, Backend] = {}
         self._gated = self._context.gated
         self._balancers = defaultdict[str, Balancer](Balancer)

@@ -122,7 +122,7 @@ class ProxyHandler:
                 context.deadlines.timeouts = timeouts = context.model.timeouts
                 queue = self._queues[context.parsed.chat.model]
                 await queue.enter(timeouts.first_token or timeouts.total)
-                writer = ReplyWriter(context, self._pool.batch, cycle)
+                writer = ReplyWriter(context, cycle)
                 try:
                     context.error = await self._ask(context, writer)
                 finally:

@@ -15,7 +15,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from app.errors.translate import route_errors_to
 from app.errors.tree import MannersError
 from app.proxy.context import Headers, RequestContext
-from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
 from gates.reply.events import Broken, Done, Event, Usage
 
@@ -44,8 +43,8 @@ class ReplyWriter:
     _end = b""  # of the reply, which waits for that
     choice: int | None = None  # of several, which one is written; their common count and end come behind all
 
-    def __init__(self, context: RequestContext, batch: IOBatch, cycle: Any) -> None:
-        self._context, self._batch, self._cycle = context, batch, cycle
+    def __init__(self, context: RequestContext, cycle: Any) -> None:
+        self._context, self._cycle = context, cycle
 
     @property
     def begun(self) -> bool:
@@ -124,7 +123,7 @@ class ReplyWriter:
     def write(self, body: bytes, is_last: bool = False) -> None:
         """Write to a caller who streams."""
         cycle = self._cycle
-        if cycle.disconnected:
+        if cycle.disconnected or cycle.transport.is_closing():
             return
         data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
         if not self._context.begun:
@@ -136,7 +135,8 @@ class ReplyWriter:
                 self._reply.pause()
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
         if not is_last:
-            return self._batch.write(cycle.transport, data)
+            cycle.transport.write(data)
+            return
         self._end = data + b"0\r\n\r\n"
         if self._catching_up is None:
             self._complete()
@@ -153,7 +153,6 @@ class ReplyWriter:
     def _complete(self) -> None:
         """The last bytes, and what uvicorn does after them."""
         cycle = self._cycle
-        self._batch.flush()
         cycle.transport.write(self._end)
         cycle.response_complete = True
         cycle.message_event.set()

@@ -14,7 +14,6 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from app.errors.tree import EngineBroke
-from app.upstream.batching import IOBatch
 from app.upstream.connection import DISCONNECTED, MAX_BODY_BYTES, EngineReply, ResponseHandler, unreachable
 from deploy.core.engine_access import OPEN, EngineAccess
 
@@ -31,10 +30,9 @@ CONNECT_TRIES = 3
 class Upstream:
     """A pool of connections to one engine. Close it when its route is gone."""
 
-    def __init__(self, connect_timeout: float, batch: IOBatch, access: EngineAccess = OPEN) -> None:
+    def __init__(self, connect_timeout: float, access: EngineAccess = OPEN) -> None:
         self.connect_timeout = connect_timeout
         self._access = access
-        self._batch = batch
         self._idle: deque[EngineReply] = deque()
         self._expiry: asyncio.TimerHandle | None = None  # of the oldest idle connection, or sooner
         self._distrusted_until = -math.inf
@@ -126,7 +124,7 @@ class Upstream:
             try:
                 async with asyncio.timeout(self.connect_timeout):
                     transport, reply = await loop.create_connection(
-                        lambda: EngineReply(self._batch, self._distrust), host, port, ssl=tls
+                        lambda: EngineReply(self._distrust), host, port, ssl=tls
                     )
                 # With TLS the socket may hold handshake bytes. No retry: some engines would cause one each time.
                 if reply.is_reusable and (tls is not None or reply.is_silent):

@@ -15,7 +15,6 @@ import httptools
 
 from app.errors.translate import as_upstream_error, route_errors_to
 from app.errors.tree import EngineBroke, EngineDown, MannersError
-from app.upstream.batching import IOBatch
 from deploy.core.engine_http import is_hosts_fault
 
 MAX_HEAD_BYTES = 64 << 10
@@ -67,8 +66,7 @@ class Sink(Protocol):
 class EngineReply(asyncio.Protocol):
     """One connection and its current reply. Any exception in a callback ends both, with an error."""
 
-    def __init__(self, batch: IOBatch, unasked: Callable[[], None] = lambda: None) -> None:
-        self._batch = batch
+    def __init__(self, unasked: Callable[[], None] = lambda: None) -> None:
         self._unasked = unasked  # called after unsolicited bytes
         self._loop = asyncio.get_running_loop()  # kept, for before Python 3.12 the call is a system call
         self.status = 0
@@ -169,7 +167,7 @@ class EngineReply(asyncio.Protocol):
             self._unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not self._unread.poll(0)
 
-    # Called by asyncio and the batch.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
@@ -178,34 +176,39 @@ class EngineReply(asyncio.Protocol):
         if self.complete:
             self._unasked()
             return self.close()
-        self._batch.read(self, data)
+        # Later in this iteration of the loop. Engines make a token for every stream in one step: to take all reads first, and
+        # to process them then, saves 2 us a chunk, because caches stay warm.
+        self._loop.call_soon(self._received, data)
 
-    def received(self, data: bytes) -> None:
-        """A read; ignored once the connection is aborted."""
-        if self._aborted:
-            return
-        if self.complete:
-            self._unasked()
-            return self.close()
-        self.answered = True
+    def _received(self, data: bytes) -> None:
         try:
-            self._parser.feed_data(data)
-        except _NOT_HTTP as error:
-            if not self._ended:
-                return self.failed(error)
-            self._aborted = True  # the reply is complete: discard bytes after it
-            self._unasked()
-        parts = self._parts
-        body = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        unpaid = len(data) - (FRAMING_PER_BODY_BYTE + 1) * body
-        if unpaid > 0 or self._framing:
-            self._framing = max(self._framing + unpaid, 0)
+            if self._aborted:
+                return
+            if self.complete:
+                self._unasked()
+                return self.close()
+            self.answered = True
+            try:
+                self._parser.feed_data(data)
+            except _NOT_HTTP:
+                if not self._ended:
+                    raise
+                self._aborted = True  # the reply is complete: discard bytes after it
+                self._unasked()
+            parts, sink = self._parts, self._sink
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            self._framing = max(self._framing + len(data) - (FRAMING_PER_BODY_BYTE + 1) * len(body), 0)
             if self._framing > MAX_HEAD_BYTES and not self._ended:
-                return self.failed(_too_large())
-        if self._sink is not None:
-            self._deliver()
-        if self._aborted:
-            self.abort()
+                raise _too_large()
+            if sink is not None and body:  # not by `_deliver`: a call costs each chunk
+                parts.clear()
+                sink.data(body)
+            if self._ended:
+                self._deliver()
+            if self._aborted:
+                self.abort()
+        except BaseException as error:
+            self.failed(error)
 
     def failed(self, error: BaseException) -> None:
         """The reply cannot be read to its end, or its sink failed."""
@@ -221,13 +224,10 @@ class EngineReply(asyncio.Protocol):
             self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        try:
-            self._batch.work()  # first, process what was read before the end
-        finally:
-            self.lost = True
-            with route_errors_to(self.failed):
-                self._lose(error)
-            self._handler = None  # the parser refers back to this: only the collector would free the request
+        self.lost = True
+        with route_errors_to(self.failed):
+            self._lose(error)
+        self._handler = None  # the parser refers back to this: only the collector would free the request
 
     # Called by the parser.
 

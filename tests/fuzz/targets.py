@@ -27,7 +27,6 @@ from app.stream.json_value import NotJSON, ValueScanner, kind_of
 from app.stream.pipeline import Pipeline, StreamPolicy
 from app.stream.schema import Tools
 from app.telemetry.redact import Redactor
-from app.upstream.batching import IOBatch
 from app.upstream.connection import EngineReply
 from deploy.core.errors import WeightsError
 from deploy.core.gguf import read_metadata
@@ -150,8 +149,8 @@ class _Body:
 
 async def _read_reply(reads: Sequence[bytes]) -> tuple[Any, ...]:
     """What became of a reply: its status, its headers, its body, and how it ended."""
-    batch, transport, body = IOBatch(), _Transport(), _Body()
-    reply = EngineReply(batch)
+    transport, body = _Transport(), _Body()
+    reply = EngineReply()
     reply.connection_made(transport)
     answered = reply.send(b"GET / HTTP/1.1\r\nhost: engine\r\n\r\n")
     poured = False
@@ -159,12 +158,11 @@ async def _read_reply(reads: Sequence[bytes]) -> tuple[Any, ...]:
         if transport.closed or (poured and reply.complete):
             break
         reply.data_received(read)
-        batch.work()
+        await asyncio.sleep(0)  # the read is processed
         if answered.done() and not answered.exception() and not poured:
             poured = True
             reply.set_body_consumer(body)
     reply.connection_lost(None)
-    batch.work()
     if not answered.done():
         return ("no head",)
     error = answered.exception()

@@ -20,8 +20,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from app.upstream.batching import IOBatch
 from app.upstream.client import Upstream
+from app.upstream.connection import EngineReply
 from tests.app.house import TOOLS, GatewayFixture, config, eventually, forget, frames, run, said
 from tests.scale import PATIENCE, scaled
 from tests.script import DONE, Head, Say, Step, Wait, finish, role, text, thought, usage
@@ -35,14 +35,14 @@ READING = (
 )  # fmt: skip
 """What raises here while a reply is read is told as the engine's fault."""
 SERVING = (
-    "app.upstream.batching", "app.upstream.client", "app.proxy.exchange", "app.proxy.reply_writer", "app.proxy.deadlines",
+    "app.upstream.client", "app.proxy.exchange", "app.proxy.reply_writer", "app.proxy.deadlines",
     "app.telemetry.clocks", "app.stream.encode", "app.api.surface", "app.stream.audit",
 )  # fmt: skip
 OURS = {"send", "set_body_consumer", "pause", "resume", "close", "abort"}
 """Methods of the reading modules that the gateway calls on its own account."""
-NOT_RAISING = {IOBatch.work, Upstream.give_back}
-"""The event loop calls the one for all connections, and each request ends with the other: an exception before its first line
-would leave the reads, or the connection, where they are."""
+NOT_RAISING = {EngineReply._received, Upstream.give_back}
+"""The event loop calls the one with a read, and each request ends with the other: an exception before its first line would lose
+the read, or leave the connection where it is."""
 RAISED = (ValueError, RecursionError, MemoryError, StopIteration, AssertionError, asyncio.CancelledError)
 PLACES = (0.0, 0.5, 0.9)  # of the calls that a whole run makes
 EACH = scaled(1, len(PLACES))

@@ -15,7 +15,6 @@ from app.proxy.deadlines import Deadlines
 from app.proxy.reply_writer import ReplyWriter
 from app.stream.encode import ReplyHead
 from app.telemetry.clocks import Clocks
-from app.upstream.batching import IOBatch
 
 
 class Cycle:
@@ -78,4 +77,4 @@ class Caller:
             lambda: None,
         )
         context.deadlines = line or deadlines()
-        self.writer = ReplyWriter(context, IOBatch(), cycle)
+        self.writer = ReplyWriter(context, cycle)

@@ -9,7 +9,6 @@ from app.api.surface import ChatCompletions
 from app.proxy.context import RequestContext
 from app.proxy.reply_writer import STREAM_HEADERS, ReplyWriter
 from app.server import bind, server
-from app.upstream.batching import IOBatch
 from tests.app.house import ANYWHERE
 from tests.app.proxy.caller import Caller, deadlines
 
@@ -38,7 +37,7 @@ async def test_the_same_bytes_go_out_as_by_the_servers_own_send(protocol: bytes)
         context = RequestContext(ChatCompletions(), {}, "id")
         context.start, context.stream = 0.0, True
         context.deadlines = deadlines()
-        writer = ReplyWriter(context, IOBatch(), send.__self__)
+        writer = ReplyWriter(context, send.__self__)
         for body, is_last in bodies:
             writer.write(body, is_last)
 

@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 
 from app.errors.tree import EngineBroke, EngineDown
-from app.upstream.batching import IOBatch
 from app.upstream.client import DISTRUST_SECONDS, Upstream
 from tests.app.house import GatewayFixture, eventually
 from tests.scale import PATIENCE
@@ -62,7 +61,7 @@ async def test_a_request_that_an_engine_hangs_up_on_is_sent_twice_at_most(
     engine: ScriptedEngine, end: CloseNow | Reset
 ) -> None:
     """It may be what makes the engine hang up: it does not come again on every connection that is idle."""
-    with closing(Upstream(PATIENCE, IOBatch())) as upstream:
+    with closing(Upstream(PATIENCE)) as upstream:
         engine.always(Until(all_here := asyncio.Event()), *status(200, b"{}"))
         asking = [asyncio.create_task(ask(upstream, engine.url)) for _ in range(8)]
         await engine.request(8)
@@ -91,7 +90,7 @@ async def test_a_connection_whose_request_was_not_read_is_not_used_again() -> No
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1024)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
-        with closing(Upstream(PATIENCE, IOBatch())) as upstream:
+        with closing(Upstream(PATIENCE)) as upstream:
             for count in (1, 2):
                 assert await upstream.read(url + "/x", b"x" * (64 << 20), {}) == (413, False, b"{}")
                 assert (accepted, len(upstream._idle)) == (count, 0)
@@ -137,7 +136,7 @@ async def test_what_an_idle_connection_said_and_nobody_read_yet_is_no_reply_to_t
         wire.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%d" % (1, len(accepted)))
 
     with listener:
-        upstream = Upstream(PATIENCE, IOBatch())
+        upstream = Upstream(PATIENCE)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         for number in (b"1", b"2"):
             serving = asyncio.get_running_loop().run_in_executor(None, serve)
@@ -179,7 +178,7 @@ async def test_what_comes_behind_a_reply_ends_the_connection(first: str, cut: in
                     read.wait(PATIENCE)
                     wire.sendall(reply)
 
-    with listener, closing(Upstream(PATIENCE, IOBatch())) as upstream:
+    with listener, closing(Upstream(PATIENCE)) as upstream:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         serving = asyncio.get_running_loop().run_in_executor(None, serve, (OTHER[:cut], OTHER[cut:]))
         assert await ask(upstream, url) == b"1"
@@ -206,7 +205,7 @@ async def test_an_engine_that_once_said_too_much_gets_a_connection_for_each_requ
     monkeypatch.setattr("app.upstream.client.time.monotonic", lambda: clock[0])
     said = asyncio.Event()
     whole = status(200, b"{}")
-    with closing(Upstream(PATIENCE, IOBatch())) as upstream:
+    with closing(Upstream(PATIENCE)) as upstream:
         engine.always(*whole)
         for _ in range(3):
             await ask(upstream, engine.url)
@@ -242,7 +241,7 @@ async def test_an_engine_that_speaks_before_it_is_asked_is_not_asked() -> None:
     create: Any = loop.create_connection
     with (
         listener,
-        closing(Upstream(PATIENCE, IOBatch())) as upstream,
+        closing(Upstream(PATIENCE)) as upstream,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(loop, "create_connection", connect)
@@ -269,7 +268,7 @@ def full() -> Iterator[int]:
 
 async def test_an_engine_too_busy_to_accept_is_given_up_after_the_connect_timeout(full: int) -> None:
     """A host that answers nothing must not cost the whole patience of a caller."""
-    upstream = Upstream(0.2, IOBatch())
+    upstream = Upstream(0.2)
     start = time.perf_counter()
     with pytest.raises(EngineDown) as caught:
         await ask(upstream, f"http://127.0.0.1:{full}")
@@ -280,7 +279,7 @@ async def test_an_engine_too_busy_to_accept_is_given_up_after_the_connect_timeou
 async def test_an_engine_is_not_given_up_because_we_had_no_time_ourselves(engine: ScriptedEngine) -> None:
     """The timer and the connection are found at once by a loop that was held up."""
     engine.always(*reply("Hello."))
-    upstream = Upstream(0.05, IOBatch())
+    upstream = Upstream(0.05)
     asking = asyncio.create_task(ask(upstream, engine.url))
     await asyncio.sleep(0)  # it connects
     time.sleep(0.3)
@@ -291,9 +290,7 @@ async def test_an_engine_is_not_given_up_because_we_had_no_time_ourselves(engine
 async def test_headers_that_could_split_the_request_are_not_sent(engine: ScriptedEngine) -> None:
     """Whatever a caller wrote into its trace."""
     engine.always(*status(200, {}))
-    await ask(
-        Upstream(1.0, IOBatch()), engine.url, {"traceparent": "00-ab\r\nx-evil: 1", "x-request-id": "one"}
-    )
+    await ask(Upstream(1.0), engine.url, {"traceparent": "00-ab\r\nx-evil: 1", "x-request-id": "one"})
     seen = await engine.request()
     assert "x-evil" not in seen.headers and "traceparent" not in seen.headers
     assert seen.headers["x-request-id"] == "one"
@@ -304,6 +301,6 @@ async def test_an_idle_connection_is_dropped_before_its_engine_does(
 ) -> None:
     monkeypatch.setattr("app.upstream.client.KEEP_ALIVE_SECONDS", 0.05)
     engine.always(*status(200, {}))
-    upstream = Upstream(PATIENCE, IOBatch())
+    upstream = Upstream(PATIENCE)
     await ask(upstream, engine.url)
     await eventually(lambda: not upstream._idle)
