@@ -85,7 +85,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         _JSON,
     )),
     "engine up": CommandSpec("start an engine, and wait until it streams a real completion", "engine", (_ENGINE, _CONFIG, _JSON)),
-    "engine down": CommandSpec("stop an engine's container, and keep its log", "engine", (_ENGINE, _CONFIG, _JSON)),
+    "engine down": CommandSpec("stop an engine's container, and keep its log", "engine", (_ENGINE, _CONFIG)),
     "engine logs": CommandSpec("the last lines of an engine's log: of its container, or as saved", "engine", (
         _ENGINE,
         flag("-n", "--lines", type=int, default=50, metavar="N", help="(default: %(default)s)"),
@@ -95,7 +95,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)"),
         flag("--pull", action="store_true", help="fetch the images first"),
         flag("--compose", type=Path, metavar="ENV", help="instead: compose.yaml's images, as this env file names them"),
-        _CONFIG, _JSON,
+        _CONFIG,
     )),
     "gate run": CommandSpec("ask both engines, judge, and write a signed report", "gate", (
         flag("--candidate", metavar="ENGINE", help="an engine of the configuration"),

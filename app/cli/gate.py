@@ -6,8 +6,6 @@ The gate itself is in `gates`; `app.cli.gate_engines` starts engines and identif
 import argparse
 import asyncio
 import json
-import sys
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +22,6 @@ from gates.artefact import artefact as artefacts
 from gates.artefact.artefact import Provenance
 from gates.contracts.errors import ManifestError, ReportError, SuiteError
 from gates.contracts.verdict import Decision
-from gates.policy.load import check_policy, policy_for
 from gates.report.checks import stated_lineage
 from gates.report.files import ATTACHMENTS, attach, open_report, suite_asked, verify_report, write_report
 from gates.report.keys import load_or_make, trusted
@@ -35,7 +32,6 @@ from gates.run.report_builder import build_statement, decision_summary, reply_te
 from gates.run.rulings import FILE as RULINGS
 from gates.run.rulings import read_rulings
 from gates.run.sample_store import SampleStore, read_samples
-from gates.suite.draw import drawn
 from gates.suite.load import FILES, load_suite
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
@@ -74,11 +70,6 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     attach(args.out, args.attach)  # one that cannot be read ends the run before an engine starts
     async with AsyncExitStack() as stack:
         job = await gate_engines.make_job(config, args, stack)
-        if job.policy.draw:
-            print(
-                "a short run: a promotion takes its report only where this policy is in force",
-                file=sys.stderr,
-            )
         attachments = attach(args.out, [*args.attach, *job.outside.files])
         checked_data = gate_engines.check_contamination(job, args.data)
         args.out.mkdir(parents=True, exist_ok=True)
@@ -109,14 +100,15 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _seal(args: argparse.Namespace) -> int:
-    args.folder = artefacts.folder_for(args.folder)
-    if fault := _other_format(args.folder, args.format):
-        raise ManifestError(f"{args.folder}: --format {args.format}, but {fault}")
+    folder = artefacts.folder_for(args.folder)
+    if fault := _other_format(folder, args.format):
+        raise ManifestError(f"{folder}: --format {args.format}, but {fault}")
     source = artefacts.load(args.source) if args.source else None
     base = args.base_model or (source.provenance.base_model if source else None)
-    made = artefacts.seal(args.folder, name=args.name, format=args.format, created=datetime.now(UTC),
-                provenance=Provenance(base_model=base, parents={"source": source.root} if source else {}))  # fmt: skip
-    print(f"{args.folder / 'artefact.json'}: {made.root}")
+    origin = Provenance(base_model=base, parents={"source": source.root} if source else {})
+    now = datetime.now(UTC)
+    made = artefacts.seal(folder, name=args.name, format=args.format, created=now, provenance=origin)
+    print(f"{folder / 'artefact.json'}: {made.root}")
     return 0
 
 
@@ -141,9 +133,7 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
         raise SuiteError(
             f"suite {suite.name} is not what {args.folder} was asked: it has changed since; run the gate again"
         )
-    policy = policy_for(gate_engines.policy_name(args, config), suite)
-    cases = drawn(suite, policy.draw)
-    check_policy(policy, cases)
+    policy, cases = gate_engines.judged_by(args, config, suite)
     samples = read_samples(args.folder / "samples.jsonl", suite=statement.suite.digest)
     rulings = read_rulings(args.folder / ATTACHMENTS / RULINGS)
     lineage, order = stated_lineage(statement), statement.sequential
@@ -159,9 +149,30 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
 
 
 def _compare(args: argparse.Namespace, config: Config) -> int:
-    """The rules of several runs side by side."""
-    _show_side_by_side({str(folder): _opened(folder, args.trust, config) for folder in args.folders})
+    """Print a table with a row for each fact and rule, and a column for each run."""
+    runs = [_cells(_opened(folder, args.trust, config)) for folder in args.folders]
+    rows = dict.fromkeys(row for run in runs for row in run)
+    show_rows(
+        ("gate", "rule", *map(str, args.folders)),
+        [(*row, *(run.get(row, "") for run in runs)) for row in rows],
+    )
     return 0
+
+
+def _cells(run: Statement) -> dict[tuple[str, str], str]:
+    """What a run compared, and of each rule its mark and what its sentence says first."""
+    models = {"candidate": run.candidate.model, "baseline": run.baseline.model}
+    chosen = {"suite": run.suite, "policy": run.policy}
+    return {
+        **{(name, ""): f"{model.name} {model.format}" for name, model in models.items()},
+        **{(name, ""): f"{one.name} {one.version}" for name, one in chosen.items()},
+        ("judged", ""): run.judged or "engine",
+        ("verdict", ""): _MARKS[run.verdict],
+        **{
+            (one.gate, one.rule): f"{_MARKS[one.verdict]} {one.sentence.partition(' (')[0]}"
+            for one in run.decision.gates
+        },
+    }
 
 
 def _export(args: argparse.Namespace, config: Config) -> int:
@@ -206,10 +217,9 @@ def _verify(args: argparse.Namespace, config: Config) -> int:
         samples=samples if samples.exists() else None,
         artefact=folder,
     )
-    for line in found.checked:
-        print(f"yes  {line}")
-    for line in found.unchecked:
-        print(f"?    {line}")
+    print(
+        *(f"yes  {line}" for line in found.checked), *(f"?    {line}" for line in found.unchecked), sep="\n"
+    )
     print(f"{found.statement.verdict}: {found.digest}")
     return 0
 
@@ -219,36 +229,11 @@ _MARKS = {"pass": "pass", "fail": "FAIL", "inconclusive": "inconclusive"}
 
 def _show_decision(decision: Decision) -> None:
     """Print every rule and every control, and the verdict with its reasons."""
+    tiers = {"critical": ""}
     rows: list[tuple[str, ...]] = [
-        (
-            _MARKS[one.verdict],
-            one.gate,
-            one.rule,
-            one.sentence + ("" if one.tier == "critical" else f" ({one.tier})"),
-        )
+        (_MARKS[one.verdict], one.gate, one.rule, one.sentence + tiers.get(one.tier, f" ({one.tier})"))
         for one in decision.gates
     ]
     rows += [("holds" if one.holds else "BROKEN", "control", "", one.sentence) for one in decision.controls]
     show_rows(("", "gate", "rule", "what was found"), rows)
     print(f"{_MARKS[decision.verdict]}: {'; '.join(decision.reasons)}")
-
-
-def _show_side_by_side(runs: Mapping[str, Statement]) -> None:
-    """Print a table with a row for each rule and a column for each run: its mark, and what its sentence says first."""
-    table: dict[tuple[str, str], dict[str, str]] = {}
-    for name, run in runs.items():
-        for one in run.decision.gates:
-            cell = f"{_MARKS[one.verdict]} {one.sentence.partition(' (')[0]}"
-            table.setdefault((one.gate, one.rule), {})[name] = cell
-    for name, run in runs.items():
-        for fact, value in {
-            "candidate": f"{run.candidate.model.name} {run.candidate.model.format}",
-            "baseline": f"{run.baseline.model.name} {run.baseline.model.format}",
-            "suite": f"{run.suite.name} {run.suite.version}",
-            "policy": f"{run.policy.name} {run.policy.version}",
-            "judged": run.judged or "engine",
-            "verdict": _MARKS[run.verdict],
-        }.items():
-            table.setdefault((fact, ""), {})[name] = value
-    rows = [(*key, *(cells.get(name, "") for name in runs)) for key, cells in table.items()]
-    show_rows(("gate", "rule", *runs), rows)

@@ -10,8 +10,8 @@ import hashlib
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -28,10 +28,12 @@ from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact as artefacts
 from gates.artefact.artefact import MANIFEST, Artefact, Provenance, same_lineage
 from gates.contracts import strict_json
+from gates.contracts.case import Suite
 from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.contracts.strict_json import read_objects
 from gates.detect.tags import added_tokens
 from gates.policy.load import DERIVED, check_policy, policy_for
+from gates.policy.policy import Policy
 from gates.report.statement import Harness, Pinned
 from gates.run.job import GateJob, ServedModel
 from gates.run.rulings import OutsideChecks
@@ -64,32 +66,27 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
     """
     suite, candidate, baseline = args.suite or config.gates.suite, args.candidate, args.baseline
-    controls, sealed = config.gates.controls, not args.candidate_url
-    whole = load_suite(suite)
-    rules = policy_for(policy_name(args, config), whole)
-    cases = drawn(whole, rules.draw)
-    check_policy(rules, cases)
+    policy, cases = judged_by(args, config, load_suite(suite))
+    identify = _unsealed if args.candidate_url else _sealed
     outside = await OutsideChecks(cases.cases, Path(suite)).checked()
-    names = {c.name: controls.get(c.name) for c in rules.controls}
-    wanted = [candidate, baseline, *(name for name in names.values() if name)]
-    files, seal = {}, _sealed if sealed else _unsealed
-    for name in dict.fromkeys(wanted):  # the state of its files before they are hashed
-        path = config.engine(name).artefact
-        files[name] = artefacts.snapshot(artefacts.folder_of(path)) if sealed and path else ()
-    found = {name: seal(name, config.engine(name)) for name in files}
-    known = (*found.values(), *configured(config))
-    if sealed and not args.any_baseline:
-        check_baseline(config, candidate, baseline, found, known)
+    controls = {control.name: config.gates.controls.get(control.name) for control in policy.controls}
+    wanted = dict.fromkeys([candidate, baseline, *filter(None, controls.values())])
+    found = {name: identify(config.engine(name)) for name in wanted}
+    known = (*(artefact for artefact, _ in found.values()), *configured(config))
+    if not args.candidate_url and not args.any_baseline:
+        check_baseline(
+            config, candidate, baseline, {name: artefact for name, (artefact, _) in found.items()}, known
+        )
     public, model = model_of(config, candidate, baseline)
-    sides = {name: await _side(config, name, found[name], files[name], stack, model) for name in found}
+    sides = {name: await _served(config, model, name, *found[name], stack) for name in wanted}
     return GateJob(
         suite=cases,
-        policy=rules,
+        policy=policy,
         candidate=sides[candidate],
         baseline=sides[baseline],
         controls={
             name: (sides[engine], Variant()) if engine else (sides[baseline], VARIANTS[name])
-            for name, engine in names.items()
+            for name, engine in controls.items()
             if engine or name in VARIANTS
         },
         known=known,
@@ -102,9 +99,15 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     )
 
 
-def policy_name(args: argparse.Namespace, config: Config) -> str:
-    """The policy that `--policy` names; by default the configured one, and for a suite in one file the derived one."""
-    return str(args.policy or (DERIVED if is_own(args.suite or "") else config.gates.policy))
+def judged_by(args: argparse.Namespace, config: Config, suite: Suite) -> tuple[Policy, Suite]:
+    """The policy that `--policy` names, by default the configured one, and for a suite in one file the derived one; and the cases of
+    the suite that it draws. Raises PolicyError.
+    """
+    name = args.policy or (DERIVED if is_own(args.suite or "") else config.gates.policy)
+    policy = policy_for(name, suite)
+    cases = drawn(suite, policy.draw)
+    check_policy(policy, cases)
+    return policy, cases
 
 
 def model_of(config: Config, candidate: str, baseline: str) -> tuple[str, ModelConfig]:
@@ -114,70 +117,64 @@ def model_of(config: Config, candidate: str, baseline: str) -> tuple[str, ModelC
     return next(iter([*found, *models]))
 
 
-def configured(config: Config) -> tuple[Artefact, ...]:
+def configured(config: Config) -> Iterator[Artefact]:
     """The manifests of all artefacts in the configuration, and of the folders beside them.
 
     Lineage is found through them: a GGUF file that was made from an NVFP4 folder names that folder as its
     source, which no engine here may serve.
     """
-    named = [artefacts.folder_of(e.artefact) for e in config.engines.values() if e.artefact is not None]
-    shelves = [folder.parent for folder in named if folder.parent.is_dir()]
-    beside = [
-        path.parent for folder in dict.fromkeys(shelves) for path in sorted(folder.glob(f"*/{MANIFEST}"))
-    ]
-    found = []
-    for folder in dict.fromkeys([*named, *beside]):
-        try:
-            found.append(artefacts.load(folder))
-        except ManifestError:
-            continue  # it is not part of this job; an engine that serves it will report the error
-    return tuple(found)
+    shelves = {artefacts.folder_of(e.artefact).parent for e in config.engines.values() if e.artefact}
+    for path in sorted(path for shelf in shelves for path in shelf.glob(f"*/{MANIFEST}")):
+        with suppress(
+            ManifestError
+        ):  # it is not part of this job; an engine that serves it will report the error
+            yield artefacts.load(path.parent)
 
 
 def check_baseline(
-    config: Config, candidate: str, baseline: str, sealed: Mapping[str, Artefact], known: Iterable[Artefact]
+    config: Config, candidate: str, baseline: str, found: Mapping[str, Artefact], known: Iterable[Artefact]
 ) -> None:
     """Raises ManifestError if no promotion could accept a report that compares these two engines."""
-    anyway = "to ask all the same, without a chance to pass: --any-baseline"
-    if candidate == baseline:
-        raise ManifestError(f"candidate and baseline are both {candidate}, which proves nothing; {anyway}")
-    if not (lineage := same_lineage(sealed[candidate], sealed[baseline], known)):
-        raise ManifestError(
-            f"baseline_lineage: {lineage.reason}; name the model it was made from, or {anyway}"
-        )
+    pair = found[candidate], found[baseline]
     named = {model.baseline for model in config.models.values()}
     roots = {baseline_manifest(config.engines[name]).root for name in named if name}
-    if None not in named and roots.isdisjoint((sealed[candidate].root, sealed[baseline].root)):
+    if candidate == baseline:
+        why = f"candidate and baseline are both {candidate}, which proves nothing"
+    elif not (lineage := same_lineage(*pair, known)):
+        why = f"baseline_lineage: {lineage.reason}; name the model it was made from"
+    elif None not in named and roots.isdisjoint(one.root for one in pair):
         wanted = ", ".join(sorted(filter(None, named)))
-        raise ManifestError(
-            f"baseline_lineage: the configuration's baseline is {wanted}; name it, or {anyway}"
-        )
+        why = f"baseline_lineage: the configuration's baseline is {wanted}; name it"
+    else:
+        return
+    raise ManifestError(f"{why}; to ask all the same, without a chance to pass: --any-baseline")
 
 
-def _sealed(name: str, spec: EngineSpec) -> Artefact:
-    """The artefact of an engine, verified. Raises RunError, ManifestError."""
+def _sealed(spec: EngineSpec) -> tuple[Artefact, artefacts.Snapshot]:
+    """The artefact of an engine, verified, and its files as before they were hashed. Raises RunError, ManifestError."""
     if spec.artefact is None:
-        raise RunError(f"engines.{name}: a gate needs its artefact; name the folder that it serves")
+        raise RunError(f"engines.{spec.name}: a gate needs its artefact; name the folder that it serves")
     folder = artefacts.folder_of(spec.artefact)
+    files = artefacts.snapshot(folder)
     if problems := artefacts.verify(folder):
         raise ManifestError(f"{folder}: {problems[0]}; what is judged must be what its manifest says")
-    return artefacts.load(folder)
+    return artefacts.load(folder), files
 
 
-def _unsealed(name: str, spec: EngineSpec) -> Artefact:
+def _unsealed(spec: EngineSpec) -> tuple[Artefact, artefacts.Snapshot]:
     """In place of the artefact of a running engine of which nothing but its address is known."""
     root = f"sha256:{hashlib.sha256(str(spec.url).encode()).hexdigest()}"
     parents = {"source": f"sha256:{hashlib.sha256().hexdigest()}"}
-    return Artefact(name, "unsealed", root, (), "", Provenance(parents=parents))
+    return Artefact(spec.name, "unsealed", root, (), "", Provenance(parents=parents)), ()
 
 
-async def _side(
+async def _served(
     config: Config,
+    model: ModelConfig,
     name: str,
     artefact: Artefact,
     files: artefacts.Snapshot,
     stack: AsyncExitStack,
-    model: ModelConfig,
 ) -> ServedModel:
     spec = config.engine(name)
     engine, state = await started(config, spec, stack)
@@ -236,22 +233,18 @@ def host() -> dict[str, str]:
     }
 
 
-# ------------------------------------------------------------------------- around a job
-
-
 def check_contamination(job: GateJob, data: Iterable[Path]) -> tuple[Pinned, ...]:
     """Check that no prompt of the suite occurs in these files; returns them with their digests.
 
     Raises SuiteError if one does: the report would measure memorised answers.
     """
-    origin = job.candidate.artefact.provenance
-    if origin.data_digest == job.suite.digest:
-        raise SuiteError(f"{job.candidate.artefact.name} was trained on suite {job.suite.name}; use another")
+    model, suite = job.candidate.artefact, job.suite
+    if model.provenance.data_digest == suite.digest:
+        raise SuiteError(f"{model.name} was trained on suite {suite.name}; use another")
     for path in data:
-        found = ContaminationCheck(job.suite).overlaps(row for _, row in read_objects(path))
-        if found:
+        if found := ContaminationCheck(suite).overlaps(row for _, row in read_objects(path)):
             raise SuiteError(
-                f"{path}: {len(found)} prompts of suite {job.suite.name} occur in it, the first: {found[0]}; "
+                f"{path}: {len(found)} prompts of suite {suite.name} occur in it, the first: {found[0]}; "
                 f"take them out of the data, or judge by another suite"
             )
     return tuple(Pinned(path.name, None, f"sha256:{artefacts.hash_file(path.resolve())[1]}") for path in data)

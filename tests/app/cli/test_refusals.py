@@ -68,8 +68,6 @@ REFUSED: list[tuple[str, int, str]] = [
     ("engine up missing", 69, "bin/llama-server: No such file or directory; install the engine there"),
     ("engine up boxed", 64, "needs the model that it mounts"),
     ("engine up nano", 75, "another engine is being loaded, by op-1"),
-    ("engine down nano", 64, "is a child of its gateway"),
-    ("engine down far", 64, "is not started by this program"),
     ("engine logs nano", 66, "nano has no log in"),
     ("engine pin nano", 64, "is no engine with an image; there is: boxed"),
     (f"{SHADOW} stranger", 66, "record = true"),
