@@ -7,23 +7,24 @@ Images and sounds come as data: an engine would fetch an address from its own ne
 import binascii
 import re
 from collections.abc import Iterable, Mapping, Set
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from app.api.reading import (
-    MAX_TOOLS,
     UNSERVED,
     UNSUPPORTED,
     ArgumentSchema,
+    Declared,
     JSONObjectText,
+    Listed,
     Part,
-    Probability,
+    Request,
     ResponseFormat,
+    Some,
     Stops,
-    Temperature,
-    ThinkingBudget,
     TokenLimit,
     ToolName,
     checked,
@@ -39,8 +40,7 @@ from deploy.engine.dialects import COMMON_FIELDS, DIALECTS
 from deploy.engine.spec import Medium
 from gates.contracts.dialect import Dialect
 from gates.contracts.markers import START
-from gates.reply.events import Finish
-from gates.reply.events import Text as TextEvent
+from gates.reply.events import Finish, Text
 
 _IMAGE = re.compile(r"data:image/[a-z0-9.+-]{1,40};base64,")
 
@@ -78,6 +78,10 @@ class TextPart(Part):
     type: Literal["text"]
     text: str
 
+    def chat(self) -> dict[str, Any]:
+        """The part in chat's words, as other APIs' parts have it too."""
+        return {"type": "text", "text": self.text}
+
 
 class _ImageURL(Part):
     url: ImageData
@@ -88,6 +92,11 @@ class ImagePart(Part):
 
     type: Literal["image_url"]
     image_url: _ImageURL
+
+    @property
+    def medium(self) -> tuple[Medium, str]:
+        """What it is, and its data."""
+        return "image", self.image_url.url
 
 
 class _InputAudio(Part):
@@ -100,6 +109,11 @@ class AudioPart(Part):
 
     type: Literal["input_audio"]
     input_audio: _InputAudio
+
+    @property
+    def medium(self) -> tuple[Medium, str]:
+        """What it is, and its data."""
+        return "audio", self.input_audio.data
 
 
 ContentPart = Annotated[TextPart | ImagePart | AudioPart, Field(discriminator="type")]
@@ -142,11 +156,17 @@ class Message(Part):
     """One turn of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[ContentPart], Field(fail_fast=True)] | None = None
+    content: str | Listed[ContentPart] | None = None
     name: str | None = None
     reasoning_content: str | None = None
-    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_calls: Declared[ToolCall] | None = None
     tool_call_id: str | None = None
+
+    @property
+    def media(self) -> list[tuple[Medium, str]]:
+        """Its images and sounds, each with its data."""
+        parts = self.content if isinstance(self.content, list) else []
+        return [part.medium for part in parts if not isinstance(part, TextPart)]
 
 
 class TemplateOptions(Part):
@@ -165,18 +185,16 @@ class ThinkingSwitch(Part):
     """Anthropic's switch, which some OpenAI clients send as well; its `adaptive` leaves the budget to the model's configuration."""
 
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: ThinkingBudget | None = None
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
 
 
-class ChatRequest(Part):
+class ChatRequest(Request):
     """`POST /v1/chat/completions`, checked."""
 
-    model: str
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
-    stream: bool | None = None
+    messages: Some[Message]
     stream_options: StreamOptions | None = None
     n: ChoiceCount | None = None
-    tools: Annotated[list[OfFunction[Function]], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tools: Declared[OfFunction[Function]] | None = None
     tool_choice: Literal["none", "auto", "required"] | OfFunction[NamedFunction] | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
@@ -185,40 +203,38 @@ class ChatRequest(Part):
     user: str | None = None
     max_tokens: TokenLimit | None = None
     max_completion_tokens: TokenLimit | None = None
-    temperature: Temperature | None = None
-    top_p: Probability | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateOptions | None = None
     thinking: ThinkingSwitch | None = None
 
-    # Of the instance, computed once. To pydantic a class variable is no field of the request.
-    choice: ClassVar[ToolPolicy]
-    """The requirements for tool calls."""
-    media: ClassVar[Set[Medium]]
-    """Its content other than text."""
-    media_bytes: ClassVar[tuple[int, int]]
-    """The number of its images and sounds, and their bytes as received."""
+    @cached_property
+    def choice(self) -> ToolPolicy:
+        """The requirements for tool calls. Raises BadField."""
+        declared = [tool.function.name for tool in self.tools or ()]
+        asked, single = self.tool_choice, self.parallel_tool_calls is False
+        if asked is None:
+            return ToolPolicy("auto" if declared else "none", None, single, said=False)
+        if not declared and asked not in ("none", "auto"):
+            raise BadField("tool_choice needs tools", param="tool_choice")
+        if isinstance(asked, str):
+            return ToolPolicy(asked if declared else "none", None, single)
+        if (name := asked.function.name) not in declared:
+            why = f"tool_choice: names {name[:128]!r}, which tools does not declare"
+            raise BadField(why, param="tool_choice")
+        return ToolPolicy("required", name, single=True)
 
-    def model_post_init(self, context: Any, /) -> None:
-        """Raises BadField for a `tool_choice` or a medium that cannot be served."""
-        shown: list[tuple[Medium, str]] = []
-        for message in self.messages:
-            for part in message.content if type(message.content) is list else ():
-                if isinstance(part, TextPart):
-                    continue
-                if message.role not in ("user", "tool"):
-                    why = f"images and sounds come from users and tools, not from {message.role}"
-                    raise BadField(why, UNSUPPORTED)
-                shown.append(
-                    ("audio", part.input_audio.data)
-                    if isinstance(part, AudioPart)
-                    else ("image", part.image_url.url)
-                )
-        size = sum(len(data) for _, data in shown)
-        media = {medium for medium, _ in shown}
-        self.__dict__.update(choice=_choice(self), media=media, media_bytes=(len(shown), size))
+    @cached_property
+    def media(self) -> Set[Medium]:
+        """Its content other than text."""
+        return {medium for message in self.messages for medium, _ in message.media}
+
+    @property
+    def media_bytes(self) -> tuple[int, int]:
+        """The number of its images and sounds, and their bytes as received."""
+        sizes = [len(data) for message in self.messages for _, data in message.media]
+        return len(sizes), sum(sizes)
 
     @property
     def include_usage(self) -> bool:
@@ -262,24 +278,7 @@ class ChatRequest(Part):
         return (default or None) if on else 0  # on keeps a budget that the model is configured with
 
 
-def _choice(request: ChatRequest) -> ToolPolicy:
-    """The request's policy for tool calls, from `tool_choice` and `parallel_tool_calls`. Raises BadField."""
-    declared = [tool.function.name for tool in request.tools or ()]
-    asked, single = request.tool_choice, request.parallel_tool_calls is False
-    if asked is None:
-        return ToolPolicy("auto" if declared else "none", None, single, said=False)
-    if not declared and asked not in ("none", "auto"):
-        raise BadField("tool_choice needs tools", param="tool_choice")
-    if isinstance(asked, str):
-        return ToolPolicy(asked if declared else "none", None, single)
-    if (name := asked.function.name) not in declared:
-        raise BadField(
-            f"tool_choice: names {name[:128]!r}, which tools does not declare", param="tool_choice"
-        )
-    return ToolPolicy("required", name, single=True)
-
-
-_KNOWN: Mapping[Dialect, frozenset[str]] = {
+KNOWN: Mapping[Dialect, frozenset[str]] = {
     name: COMMON_FIELDS | ChatRequest.model_fields.keys() | UNSERVED | spec.fields
     for name, spec in DIALECTS.items()
 }
@@ -292,6 +291,7 @@ _TURN = _PLAIN_TURN | {"name", "tool_calls", "tool_call_id", "reasoning_content"
 def check_chat(body: dict[str, Any]) -> ChatRequest:
     """The request in this body, whose turns and tools are put in words that every engine takes. Raises BadField."""
     request = checked(ChatRequest, body)
+    _ = request.choice  # raises what cannot be kept
     if request.top_logprobs is not None and not request.logprobs:
         raise BadField("top_logprobs needs logprobs: true", param="top_logprobs")
     refuse_unserved(request.extra)
@@ -308,6 +308,8 @@ def _turn(message: Message, given: dict[str, Any], place: str) -> dict[str, Any]
     Raises BadField for a field that is not served.
     """
     role, is_plain = message.role, given.keys() <= _PLAIN_TURN
+    if role not in ("user", "tool") and message.media:
+        raise BadField(f"images and sounds come from users and tools, not from {role}", UNSUPPORTED)
     if is_plain and role in ("user", "system", "tool") and message.content is not None:
         return given
     if not is_plain:
@@ -340,25 +342,33 @@ def without_thoughts(text: str) -> str:
     if not any(first in text for first in START):
         return text
     parser = Parser(Rules(finds_calls=False), HoldBack(ThinkPolicy(guard=UNBOUNDED)))
-    events = [*parser.feed(TextEvent(0, text)), *parser.feed(Finish(0, "stop"))]
-    return "".join(event.text for event in events if isinstance(event, TextEvent))
+    events = [*parser.feed(Text(0, text)), *parser.feed(Finish(0, "stop"))]
+    return "".join(event.text for event in events if isinstance(event, Text))
 
 
-def ignored_fields(body: dict[str, Any], dialect: Dialect) -> list[str]:
-    """Names of the fields that are dropped for an engine of this dialect."""
-    if unknown := body.keys() - _KNOWN[dialect]:
-        return sorted(name for name in unknown if body[name] is not None)
-    return []
+# Chat's words for other APIs' values.
 
 
 def image_part(url: str, **more: Any) -> dict[str, Any]:
-    """An image, in chat's words."""
+    """An image."""
     return {"type": "image_url", "image_url": {"url": url, **more}}
 
 
-def content_of(parts: Iterable[dict[str, Any]], between: str) -> str | list[dict[str, Any]]:
-    """Chat's parts as the content of a message: one text, if all of them are text."""
-    listed = list(parts)
-    if any(part["type"] != "text" for part in listed):
-        return listed
-    return between.join(part["text"] for part in listed)
+def function_of(**fields: Any) -> dict[str, Any]:
+    """A tool, or the choice of one."""
+    return {"type": "function", "function": present(fields)}
+
+
+def call_of(identity: str | None, name: str, arguments: str) -> dict[str, Any]:
+    """A call; `arguments` is JSON."""
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def content_of(said: str | list[Any], between: str) -> str | list[dict[str, Any]]:
+    """The content of a message: one text, if all its parts are text. Each part has a method `chat`."""
+    if isinstance(said, str):
+        return said
+    parts: list[dict[str, Any]] = [part.chat() for part in said]
+    if any(part["type"] != "text" for part in parts):
+        return parts
+    return between.join(part["text"] for part in parts)

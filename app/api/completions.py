@@ -4,31 +4,16 @@ No chat template is applied that could switch thinking off, so thoughts are remo
 tags always, and text before a closing tag that was never opened as long as it is held back.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence, Set
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from pydantic import Field
 
-from app.api.chat_request import (
-    ChatRequest,
-    ChoiceCount,
-    Message,
-    StreamOptions,
-)
+from app.api.chat_request import ChatRequest, ChoiceCount, Message, StreamOptions
 from app.api.engine_request import CONTINUED, AskedEngine, streamed
 from app.api.items import Collector
-from app.api.reading import (
-    UNSERVED,
-    Part,
-    Probability,
-    Stops,
-    Temperature,
-    TokenLimit,
-    checked,
-    json_object,
-    refuse_unserved,
-)
+from app.api.reading import UNSERVED, Request, Some, Stops, TokenLimit, checked, json_object, refuse_unserved
 from app.api.surface import ParsedRequest, Surface
 from app.errors.tree import BadField
 from app.stream.encode import DONE, EventEncoder, ReplyHead
@@ -44,29 +29,21 @@ MAX_PROMPTS = 16
 MAX_CHOICES = 32
 """Most choices of all its prompts together."""
 
-Tokens = Annotated[list[int], Field(min_length=1, fail_fast=True)]
+Tokens = Some[int]
 """A text, as the numbers of its tokens."""
+Prompt = TypeVar("Prompt", str, Tokens)
+_Several = Annotated[list[Prompt], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
 
 
-_Prompts = (
-    Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
-    | Annotated[list[Tokens], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
-)
-
-
-class CompletionRequest(Part):
+class CompletionRequest(Request):
     """`POST /v1/completions`, checked. A prompt is a text, or the numbers of its tokens; there may be several."""
 
-    model: str
-    prompt: str | Tokens | _Prompts
-    stream: bool | None = None
+    prompt: str | Tokens | _Several[str] | _Several[Tokens]
     stream_options: StreamOptions | None = None
     n: ChoiceCount | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     stop: str | Stops | None = None
     max_tokens: TokenLimit | None = None
-    temperature: Temperature | None = None
-    top_p: Probability | None = None
 
 
 def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[str | list[int], ...]:
@@ -76,63 +53,44 @@ def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[str 
     return tuple(given)
 
 
-def stand_in(
-    model: str, stream: bool | None = None, options: StreamOptions | None = None, most: int | None = None
-) -> ChatRequest:
+def stand_in(model: str, **fields: Any) -> ChatRequest:
     """A chat request for the core, which reads its fields; its message is not used."""
-    nothing = [Message(role="user", content="")]
-    return ChatRequest(model=model, messages=nothing, stream=stream, stream_options=options, max_tokens=most)
+    return ChatRequest(model=model, messages=[Message(role="user", content="")], **fields)
 
 
 def _completion(
-    head: ReplyHead,
-    text: str,
-    finish: Finish | None,
-    index: int = 0,
-    logprobs: dict[str, list[Any]] | None = None,
+    head: ReplyHead, text: str, finish: Finish | None, index: int = 0, tokens: Sequence[TokenLogprob] = ()
 ) -> dict[str, Any]:
     reason = None if finish is None else finish.reason
-    choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+    choice = {"index": index, "text": text, "logprobs": _logprobs(tokens), "finish_reason": reason}
     shared = {"id": head.id, "object": "text_completion", "created": head.created, "model": head.model}
     return {**shared, "choices": [choice]}
+
+
+def _logprobs(tokens: Sequence[TokenLogprob]) -> dict[str, list[Any]] | None:
+    """This API's form. None: there are none."""
+    if not tokens:
+        return None
+    return {
+        "tokens": [token.token for token in tokens],
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [{one.token: one.logprob for one in token.top_logprobs} for token in tokens],
+    }
 
 
 def _frame(payload: dict[str, Any]) -> bytes:
     return b"data: " + _json(payload) + b"\n\n"
 
 
-def _logprobs(tokens: Sequence[TokenLogprob], text: str, offset: int) -> dict[str, list[Any]] | None:
-    """This API's form: `text_offset` says where in the completion each token begins. None: there are none."""
-    if not tokens:
-        return None
-    at, offsets = 0, []
-    for token in tokens:
-        found = text.find(token.token, at)
-        at = at if found < 0 else found
-        offsets.append(offset + at)
-        at += 0 if found < 0 else len(token.token)
-    return {
-        "tokens": [token.token for token in tokens],
-        "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": [{one.token: one.logprob for one in token.top_logprobs} for token in tokens],
-        "text_offset": offsets,
-    }
-
-
 class CompletionEncoder(EventEncoder):
     """This API has no field for thoughts: only inline ones are shown."""
 
-    def __init__(self, head: ReplyHead) -> None:
-        super().__init__(head)
-        self._tokens: list[TokenLogprob] = []  # of the text that comes next
-        self._offsets: dict[int, int] = {}  # how long each choice's text is
+    _tokens: Sequence[TokenLogprob] = ()  # of the text that comes next
 
     def _encode(self, event: Event, out: list[bytes]) -> None:
         if type(event) is Text:
-            offset, tokens = self._offsets.get(event.choice, 0), self._tokens
-            self._offsets[event.choice], self._tokens = offset + len(event.text), []
-            logprobs = _logprobs(tokens, event.text, offset)
-            out.append(_frame(_completion(self._head, event.text, None, event.choice, logprobs)))
+            tokens, self._tokens = self._tokens, ()
+            out.append(_frame(_completion(self._head, event.text, None, event.choice, tokens)))
         elif type(event) is Finish:
             out.append(_frame(_completion(self._head, "", event, event.choice)))
         elif type(event) is Logprobs:
@@ -148,9 +106,8 @@ class CompletionCollector(Collector):
     """One completion."""
 
     def message(self) -> bytes:
-        text, usage = self.said("text"), self._usage.counts if self._usage else None
-        said = _completion(self._head, text, self.finish, logprobs=_logprobs(self.tokens, text, 0))
-        return _json({**said, "usage": usage})
+        said = _completion(self._head, self.said("text"), self.finish, tokens=self.tokens)
+        return _json({**said, "usage": self._usage.counts if self._usage else None})
 
 
 class Completions(Surface):
@@ -172,13 +129,15 @@ class Completions(Surface):
         if count > MAX_CHOICES:
             message = f"at most {MAX_CHOICES} choices a request: {len(prompts)} prompts make {count}"
             raise BadField(message, "too_many_choices", param="n")
-        chat = stand_in(asked.model, asked.stream, asked.stream_options, asked.max_tokens)
+        chat = stand_in(
+            asked.model, stream=asked.stream, stream_options=asked.stream_options, max_tokens=asked.max_tokens
+        )
         body["prompt"] = prompts[0]
         several = prompts if len(prompts) > 1 else ()
         return ParsedRequest(chat, body, logprobs=asked.logprobs is not None, count=count, prompts=several)
 
-    def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
-        return sorted(asked.body.keys() - _OURS - CONTINUED[dialect])
+    def known(self, dialect: Dialect) -> Set[str]:
+        return _OURS | CONTINUED[dialect]
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
         """The continuation of a prompt may be anything, so a stream is held no longer than the guard."""

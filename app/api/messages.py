@@ -4,15 +4,23 @@ A reply is a list of content blocks. The engine counts tokens at the end of its 
 `message_start` reports zero and `message_delta` the count.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field
 
-from app.api.chat_request import Base64, TextPart, ThinkingSwitch, content_of, image_part
+from app.api.chat_request import (
+    Base64,
+    TextPart,
+    ThinkingSwitch,
+    call_of,
+    content_of,
+    function_of,
+    image_part,
+)
 from app.api.items import Collector, Item
-from app.api.reading import MAX_TOOLS, ArgumentSchema, Part, Stops, TokenLimit, ToolName, present
+from app.api.reading import ArgumentSchema, Declared, Listed, Part, Some, Stops, TokenLimit, ToolName
 from app.api.surface import Counts, ForeignRequest, Translated
 from app.errors.tree import ANTHROPIC_PATH, anthropic_error
 from app.stream.json_value import kind_of
@@ -30,6 +38,9 @@ class _ImageBlock(Part):
     type: Literal["image"]
     source: _Base64Source
 
+    def chat(self) -> dict[str, Any]:
+        return image_part(f"data:{self.source.media_type};base64,{self.source.data}")
+
 
 class _ToolUseBlock(Part):
     type: Literal["tool_use"]
@@ -44,10 +55,16 @@ _Shown = TextPart | _ImageBlock
 class _ToolResultBlock(Part):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: (
-        str | Annotated[list[Annotated[_Shown, Field(discriminator="type")]], Field(fail_fast=True)] | None
-    ) = None
+    content: str | Listed[Annotated[_Shown, Field(discriminator="type")]] | None = None
     is_error: bool | None = None
+
+    def chat(self) -> dict[str, Any]:
+        """A message of its own."""
+        shown = content_of(self.content or "", "\n")
+        if self.is_error:
+            error = {"type": "text", "text": "Error:"}
+            shown = f"Error: {shown}" if isinstance(shown, str) else [error, *shown]
+        return {"role": "tool", "tool_call_id": self.tool_use_id, "content": shown}
 
 
 class _ThinkingBlock(Part):
@@ -61,7 +78,7 @@ _Block = Annotated[_Shown | _ToolUseBlock | _ToolResultBlock | _ThinkingBlock, F
 
 class _Turn(Part):
     role: Literal["user", "assistant", "system"]
-    content: str | Annotated[list[_Block], Field(fail_fast=True)]
+    content: str | Listed[_Block]
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """Chat's messages: results of tools are messages of their own, before the user's text."""
@@ -70,14 +87,13 @@ class _Turn(Part):
         shown: list[_Shown] = []
         for block in blocks:
             if isinstance(block, _ToolResultBlock):
-                yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block)}
+                yield block.chat()
             elif isinstance(block, _ToolUseBlock):
-                function = {"name": block.name, "arguments": _json(block.input).decode()}
-                calls.append({"id": block.id, "type": "function", "function": function})
+                calls.append(call_of(block.id, block.name, _json(block.input).decode()))
             elif not isinstance(block, _ThinkingBlock):
                 shown.append(block)
         if calls or shown or self.role == "assistant":
-            said = {"role": self.role, "content": _content(shown, "\n" if self.role == "user" else "")}
+            said = {"role": self.role, "content": content_of(shown, "\n" if self.role == "user" else "")}
             yield {**said, "tool_calls": calls} if calls else said
 
 
@@ -89,6 +105,11 @@ class _Tool(Part):
     description: str | None = None
     input_schema: ArgumentSchema
     strict: bool | None = None
+
+    def chat(self) -> dict[str, Any]:
+        return function_of(
+            name=self.name, description=self.description, parameters=self.input_schema, strict=self.strict
+        )
 
 
 class _ToolChoice(Part):
@@ -113,10 +134,10 @@ class _OutputConfig(Part):
 class MessagesRequest(ForeignRequest):
     """`POST /v1/messages`, checked."""
 
-    messages: Annotated[list[_Turn], Field(min_length=1, fail_fast=True)]
+    messages: Some[_Turn]
     max_tokens: TokenLimit
-    system: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
-    tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    system: str | Listed[TextPart] | None = None
+    tools: Declared[_Tool] | None = None
     tool_choice: _ToolChoice | None = None
     stop_sequences: Stops | None = None
     top_k: int | None = None
@@ -125,13 +146,12 @@ class MessagesRequest(ForeignRequest):
     output_config: _OutputConfig | None = None
 
     def chat(self) -> dict[str, Any]:
-        said = self.system or ""
-        system = said if isinstance(said, str) else "\n\n".join(block.text for block in said)
+        system = content_of(self.system or "", "\n\n")
         turns = [{"role": "system", "content": system}] if system else []
         form = self.output_config.format if self.output_config else None
         schema = form and {"name": "output", "schema": form.schema_, "strict": True}
         choice = self.tool_choice or _ToolChoice(type="auto")
-        named = {"type": "function", "function": {"name": choice.name}}
+        named = function_of(name=choice.name)
         words: dict[str, Any] = {"auto": "auto", "any": "required", "none": "none", "tool": named}
         return {
             "messages": [*turns, *(message for turn in self.messages for message in turn.messages())],
@@ -139,35 +159,12 @@ class MessagesRequest(ForeignRequest):
             "stop": self.stop_sequences,
             "top_k": self.top_k,
             "user": self.metadata.user_id if self.metadata else None,
-            "tools": [_function(tool) for tool in self.tools] if self.tools else None,
+            "tools": [tool.chat() for tool in self.tools] if self.tools else None,
             "tool_choice": words[choice.type] if self.tool_choice else None,
             "parallel_tool_calls": False if choice.disable_parallel_tool_use and self.tools else None,
             "response_format": {"type": "json_schema", "json_schema": schema} if schema else None,
             "thinking": self.thinking and self.thinking.model_dump(),
         }
-
-
-def _content(blocks: Iterable[_Shown], between: str) -> str | list[dict[str, Any]]:
-    return content_of(map(_part, blocks), between)
-
-
-def _part(block: _Shown) -> dict[str, Any]:
-    if isinstance(block, TextPart):
-        return {"type": "text", "text": block.text}
-    return image_part(f"data:{block.source.media_type};base64,{block.source.data}")
-
-
-def _result(block: _ToolResultBlock) -> str | list[dict[str, Any]]:
-    said = block.content or ""
-    shown = said if isinstance(said, str) else _content(said, "\n")
-    if not block.is_error:
-        return shown
-    return f"Error: {shown}" if isinstance(shown, str) else [{"type": "text", "text": "Error:"}, *shown]
-
-
-def _function(tool: _Tool) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-    return {"type": "function", "function": present({**function, "strict": tool.strict})}
 
 
 # The reply.

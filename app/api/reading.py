@@ -23,10 +23,14 @@ MAX_INT = 2**31 - 1
 
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,128}$")]
 TokenLimit = Annotated[int, Field(ge=1, le=MAX_INT)]
-Temperature = Annotated[float, Field(ge=0, le=2)]
-Probability = Annotated[float, Field(ge=0, le=1)]
 Stops = Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)]
-ThinkingBudget = Annotated[int, Field(ge=0)]
+
+Item = TypeVar("Item")
+Listed = Annotated[list[Item], Field(fail_fast=True)]
+"""A list of which the first fault is told: a caller may send a million."""
+Some = Annotated[list[Item], Field(min_length=1, fail_fast=True)]
+Declared = Annotated[list[Item], Field(max_length=MAX_TOOLS, fail_fast=True)]
+"""Tools or calls."""
 
 
 def _json_object(text: str, info: ValidationInfo) -> str:
@@ -62,6 +66,15 @@ class Part(BaseModel):
     def extra(self) -> dict[str, Any]:
         """Undeclared fields that are not null."""
         return present(self.model_extra or {})
+
+
+class Request(Part):
+    """The fields that all APIs share whose replies are text."""
+
+    model: str
+    stream: bool | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 Model = TypeVar("Model", bound=Part)

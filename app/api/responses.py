@@ -10,9 +10,19 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Discriminator, Field, Tag
 
-from app.api.chat_request import Function, ImageData, content_of, image_part
+from app.api.chat_request import Function, ImageData, call_of, content_of, function_of, image_part
 from app.api.items import Collector, Item
-from app.api.reading import MAX_TOOLS, JSONObjectText, Part, TokenLimit, ToolName, present, refuse_unserved
+from app.api.reading import (
+    Declared,
+    JSONObjectText,
+    Listed,
+    Part,
+    Some,
+    TokenLimit,
+    ToolName,
+    present,
+    refuse_unserved,
+)
 from app.api.surface import Counts, ForeignRequest, Translated
 from gates.reply.events import Event, Finish, Usage
 
@@ -20,6 +30,9 @@ from gates.reply.events import Event, Finish, Usage
 class _InputText(Part):
     type: Literal["input_text", "output_text", "text"]
     text: str
+
+    def chat(self) -> dict[str, Any]:
+        return {"type": "text", "text": self.text}
 
 
 class _InputImage(Part):
@@ -29,11 +42,11 @@ class _InputImage(Part):
     image_url: ImageData
     detail: str | None = None
 
+    def chat(self) -> dict[str, Any]:
+        return image_part(self.image_url, **present({"detail": self.detail}))
 
-_Content = (
-    str
-    | Annotated[list[Annotated[_InputText | _InputImage, Field(discriminator="type")]], Field(fail_fast=True)]
-)
+
+_Content = str | Listed[Annotated[_InputText | _InputImage, Field(discriminator="type")]]
 
 
 class _MessageItem(Part):
@@ -81,6 +94,11 @@ class _FunctionTool(Function):
     type: Literal["function"]
     strict: bool | None = None
 
+    def chat(self) -> dict[str, Any]:
+        return function_of(
+            name=self.name, description=self.description, parameters=self.parameters, strict=self.strict
+        )
+
 
 class _ToolChoice(Part):
     type: Literal["function"]
@@ -104,9 +122,9 @@ class _Text(Part):
 class ResponsesRequest(ForeignRequest):
     """`POST /v1/responses`, checked. The gateway keeps no state: what would need a stored response is refused."""
 
-    input: str | Annotated[list[_Item], Field(min_length=1, fail_fast=True)]
+    input: str | Some[_Item]
     instructions: str | None = None
-    tools: Annotated[list[_FunctionTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tools: Declared[_FunctionTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: TokenLimit | None = None
@@ -121,15 +139,14 @@ class ResponsesRequest(ForeignRequest):
         said = [{"role": "system", "content": self.instructions}] if self.instructions else []
         asked = [_MessageItem(role="user", content=self.input)] if isinstance(self.input, str) else self.input
         form, choice = self.text.format if self.text else None, self.tool_choice
-        named = {"type": "function", "function": {"name": getattr(choice, "name", None)}}
         schema = form and present({"type": form.type, "json_schema": form.extra or None})
         return {
             "messages": [*said, *_messages(asked)],
             "max_tokens": self.max_output_tokens,
             "user": self.user,
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
-            "tools": [_function(tool) for tool in self.tools] if self.tools else None,
-            "tool_choice": named if isinstance(choice, _ToolChoice) else choice,
+            "tools": [tool.chat() for tool in self.tools] if self.tools else None,
+            "tool_choice": function_of(name=choice.name) if isinstance(choice, _ToolChoice) else choice,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
             "response_format": schema if form and form.type != "text" else None,
         }
@@ -140,30 +157,17 @@ def _messages(items: Iterable[Part]) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     for item in items:
         if isinstance(item, _OutputItem):
-            turns.append({"role": "tool", "tool_call_id": item.call_id, "content": _content(item.output)})
+            turns.append(
+                {"role": "tool", "tool_call_id": item.call_id, "content": content_of(item.output, "")}
+            )
         elif isinstance(item, _MessageItem):
-            turns.append({"role": item.role, "content": _content(item.content)})
+            turns.append({"role": item.role, "content": content_of(item.content, "")})
         elif isinstance(item, _CallItem):
             if not turns or turns[-1]["role"] != "assistant":
                 turns.append({"role": "assistant", "content": None})
-            function = {"name": item.name, "arguments": item.arguments}
-            call = {"id": item.call_id, "type": "function", "function": function}
+            call = call_of(item.call_id, item.name, item.arguments)
             turns[-1].setdefault("tool_calls", []).append(call)
     return turns
-
-
-def _content(said: _Content) -> str | list[dict[str, Any]]:
-    return said if isinstance(said, str) else content_of(map(_chat_part, said), "")
-
-
-def _chat_part(part: _InputText | _InputImage) -> dict[str, Any]:
-    if isinstance(part, _InputText):
-        return {"type": "text", "text": part.text}
-    return image_part(part.image_url, **present({"detail": part.detail}))
-
-
-def _function(tool: _FunctionTool) -> dict[str, Any]:
-    return {"type": "function", "function": present(tool.model_dump(exclude={"type", *tool.extra}))}
 
 
 # The reply.

@@ -4,26 +4,17 @@ A surface translates a request into a chat completion, and the core's events int
 rest alike for all APIs: limits, clocks, admission, failover, keys, errors.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel
 
-from app.api.chat_request import ChatRequest, check_chat, ignored_fields
+from app.api.chat_request import KNOWN, ChatRequest, call_of, check_chat
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body
 from app.api.items import Collector
-from app.api.reading import (
-    UNSERVED,
-    Part,
-    Probability,
-    Temperature,
-    checked,
-    json_object,
-    present,
-    refuse_unserved,
-)
+from app.api.reading import UNSERVED, Request, checked, json_object, present, refuse_unserved
 from app.stream.encode import EventEncoder, ReplyHead, StreamEncoder, choice_of, logprobs_of, prefix
 from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
@@ -54,13 +45,8 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         return replace(self, body=body, count=1, prompts=())
 
 
-class ForeignRequest(Part):
-    """A request in another API's words than chat's. These fields are the same in all of them."""
-
-    model: str
-    stream: bool | None = None
-    temperature: Temperature | None = None
-    top_p: Probability | None = None
+class ForeignRequest(Request):
+    """A request in another API's words than chat's."""
 
     def chat(self) -> dict[str, Any]:
         """The other fields of the chat completion that it asks for. Raises BadField for one that is not served."""
@@ -85,10 +71,15 @@ class Surface:
         """The checked request. Raises RequestError."""
         raise NotImplementedError
 
+    def known(self, dialect: Dialect) -> Set[str]:
+        """Fields that the gateway reads or refuses, or an engine of the dialect takes."""
+        return KNOWN[dialect]
+
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """Names of the fields that go nowhere: what the dialect does not take, and what this surface has no word for."""
-        found = ignored_fields(asked.body, dialect)
-        return sorted({*found, *asked.ignored}) if asked.ignored else found
+        body = asked.body
+        found = {name for name in body.keys() - self.known(dialect) if body[name] is not None}
+        return sorted(found.union(asked.ignored))
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
         """What the stream core may assume of the reply."""
@@ -110,7 +101,7 @@ class Translated(Surface):
         given = json_object(raw, self.turns, max_messages)
         asked = checked(self.request, given)
         refuse_unserved(asked.extra)
-        same = {name: getattr(asked, name) for name in ForeignRequest.model_fields}
+        same = {name: getattr(asked, name) for name in Request.model_fields}
         body = present({**same, **asked.chat()})
         echo = {
             name: default if given.get(name) is None else given[name] for name, default in self.echoed.items()
@@ -125,12 +116,7 @@ class MessageCollector(Collector):
         message: dict[str, Any] = {"role": "assistant", "content": self.said("text"), "refusal": None}
         if thought := self.said("thought"):
             message["reasoning_content"] = thought
-        calls = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": item.text}}
-            for item in self.items
-            if (call := item.call) is not None
-        ]
-        if calls:
+        if calls := [call_of(it.call.id, it.call.name, it.text) for it in self.items if it.call is not None]:
             message |= {"content": message["content"] or None, "tool_calls": calls}
         reason = None if self.finish is None else self.finish.reason
         choice = choice_of(0, "message", message, logprobs=logprobs_of(self.tokens), finish_reason=reason)
