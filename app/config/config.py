@@ -1,7 +1,6 @@
 """The configuration file: TOML in, frozen values out, and one clear line when it is wrong.
 
-No other module reads the environment or a file for settings. An unknown key is an error that names the nearest
-known one. Paths are relative to the folder of the file.
+`deploy/manners.example.toml` says what each key means. Paths are relative to the folder of the file.
 """
 
 import ipaddress
@@ -42,10 +41,11 @@ from gates.decode.decoder import nearest
 MAX_INT = 2**31 - 1  # largest count of tokens that every engine reads
 MAX_REPLICAS = 64  # live engines of one model
 MAX_BYTES = 1 << 20  # of a configuration file
-EMBEDDED_DEFAULT = Path(__file__).parents[2] / "deploy" / "embedded.toml"
-"""The configuration of `manners serve` without a file."""
+EMBEDDED_DEFAULT = Path(__file__).parents[2] / "deploy" / "embedded.toml"  # of `manners serve` without a file
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Percent = Annotated[int, Field(ge=1, le=99)]
+HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=253)]
 Words = Annotated[tuple[str, ...], Strict(False)]  # TOML has lists; a frozen section has tuples
 Pairs = Annotated[dict[str, str], AfterValidator(lambda table: tuple(sorted(table.items())))]
 
@@ -108,17 +108,11 @@ class GatewayConfig(ConfigSection):
     drain_seconds: Seconds = 30.0
     read_seconds: Seconds = 30.0
     max_connections: int = Field(default=1024, ge=1, le=1_000_000)
-    hosts: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=253)], ...], Strict(False)
-    ] = ()
+    hosts: Annotated[tuple[HostName, ...], Strict(False)] = ()
 
 
 class Timeouts(ConfigSection):
-    """Seconds. `idle` is the longest silence inside a stream; `total` bounds the whole reply.
-
-    `first_token` bounds the wait for a place and for the first token. None: 10 s, or four times the engine's slowest of
-    late, after which another engine is asked; where there is none, the request waits until `total`.
-    """
+    """`[models.NAME.timeouts]`: seconds."""
 
     connect: Seconds = 1.0
     first_token: Seconds | None = None
@@ -181,12 +175,7 @@ class ModelConfig(ConfigSection):
 
 
 class Gates(ConfigSection):
-    """`[gates]`: the suite and the policy by which a promotion is judged, and whether a start insists on one.
-
-    `require`: None (the default): a model that was promoted on a report is served by the promoted engine, whatever the
-    file says. True: in addition, a model with reports is served only by an engine that a report promoted. False: the file
-    decides as soon as it does not name the promoted engine any more.
-    """
+    """`[gates]`: the suite and the policy by which a promotion is judged, and whether a start insists on one."""
 
     suite: str = "annie"
     policy: str = "annie"
@@ -196,20 +185,12 @@ class Gates(ConfigSection):
 
 
 class Promotion(ConfigSection):
-    """`[promotion]`: how a new engine takes over.
-
-    Warm-up sends prompts of `warm_tokens` tokens, one at a time and `warm_at_once` in parallel, within `warm_seconds`. Before the switch, the new engine gets each of `shift_weights`
-    (percent of the model's conversations) for `shift_seconds`; none: it gets no live traffic before. After the switch,
-    `bake_seconds` of live traffic pass before the old engine is stopped; a reply of the new engine counts as slow if its
-    first content comes later than `bake_slow_factor` times the old engine's 90th percentile (and 50 ms).
-    """
+    """`[promotion]`: how a new engine takes over."""
 
     warm_tokens: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Strict(False)] = (50, 500, 2000, 4000)
     warm_at_once: Annotated[tuple[Annotated[int, Field(ge=2, le=256)], ...], Strict(False)] = (2, 4)
     warm_seconds: Seconds = 600.0
-    shift_weights: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=99)], ...], Strict(False), Field(max_length=16)
-    ] = ()
+    shift_weights: Annotated[tuple[Percent, ...], Strict(False), Field(max_length=16)] = ()
     shift_seconds: Seconds = 60.0
     bake_seconds: float = Field(default=600.0, ge=0, le=86_400)
     bake_slow_factor: float = Field(default=1.25, ge=1, le=1000)
@@ -222,11 +203,7 @@ class Promotion(ConfigSection):
 
 
 class Shadow(ConfigSection):
-    """`[shadow]`: recording of callers' requests for a later replay; off unless `record` is set.
-
-    A random `share` of the successful chat requests is kept for `keep_days` days, at most `max_mb` megabytes in
-    all. `redact` holds the operator's own RE2 patterns, in addition to those of `app.telemetry.redact`.
-    """
+    """`[shadow]`: recording of callers' requests for a later replay."""
 
     record: bool = False
     share: float = Field(default=0.05, gt=0, le=1)
@@ -249,7 +226,7 @@ class Shadow(ConfigSection):
 
 
 class Telemetry(ConfigSection):
-    """`[telemetry]`: the OTLP collector's address, with or without /v1/traces; None: no spans are sent."""
+    """`[telemetry]`: where spans are sent."""
 
     otlp_endpoint: str | None = None
 
@@ -262,13 +239,13 @@ class Telemetry(ConfigSection):
 
 
 class Log(ConfigSection):
-    """`[log]`: what is written to stderr: lines of this level and above."""
+    """`[log]`: what is written to stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class Secrets(ConfigSection):
-    """Secret values from the environment or from files; never printed or logged."""
+    """From the environment or from files; never printed or logged."""
 
     api_keys: tuple[str, ...] = Field(default=(), repr=False)
     admin_token: str | None = Field(default=None, repr=False)
@@ -327,11 +304,7 @@ class Config(ConfigSection):
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
-    """Read and check a configuration file; without one, the embedded default.
-
-    Raises:
-        ConfigError: unreadable, not TOML, an unknown key, a bad value, or a missing secret file.
-    """
+    """Read and check a configuration file; without one, the embedded default. Raises ConfigError."""
     source = path or EMBEDDED_DEFAULT
     tables = read_tables(source)
     try:
@@ -368,10 +341,8 @@ def parse(data: dict[str, Any], base: Path, environ: Mapping[str, str] = Mapping
     if config.listen == config.admin and config.listen.port:
         raise ConfigError("gateway.admin: must be another address than gateway.listen")
     state = str(absolute(config.gateway.state, base, "gateway.state"))
-    kinds = [(name, model.kind) for model in config.models.values() for name in model.engines]
-    embeds = {name for name, kind in kinds if kind == "embeddings"} - {
-        n for n, kind in kinds if kind == "chat"
-    }
+    kinds = {(name, model.kind) for model in config.models.values() for name in model.engines}
+    embeds = {name for name, kind in kinds if kind == "embeddings" and (name, "chat") not in kinds}
     embedding = {name: replace(config.engines[name], kind="embeddings") for name in embeds}
     update = {
         "gateway": config.gateway.model_copy(update={"state": state}),
@@ -397,19 +368,19 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     """The engine of a table. Its paths become absolute, its image pinned."""
     try:
         stated = EngineTable.model_validate(table)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, "engines", name)) from None
-    values: dict[str, Any] = {key: value for key, value in stated if value is not None}
-    for key in values.keys() & {"artefact", "key_file", "ca_file"}:
-        values[key] = absolute(values[key], base, f"engines.{name}.{key}")
-    program, *words = values.get("command") or ("",)
-    if "/" in program or program.startswith("~"):  # its links stay: Python finds its environment by them
-        values["command"] = (os.path.abspath(base / _expanded(program, f"engines.{name}.command")), *words)
-    try:
+        values: dict[str, Any] = {key: value for key, value in stated if value is not None}
+        for key in values.keys() & {"artefact", "key_file", "ca_file"}:
+            values[key] = absolute(values[key], base, f"engines.{name}.{key}")
+        program, *words = values.get("command") or ("",)
+        if "/" in program or program.startswith("~"):  # its links stay: Python finds its environment by them
+            path = base / _expanded(program, f"engines.{name}.command")
+            values["command"] = (os.path.abspath(path), *words)
         if "image" in values:
             values["image"] = pinned(values["image"], base)
         spec = EngineSpec(name=name, **values)
         spec.access.check()
+    except ValidationError as error:
+        raise ConfigError(_explain(error, "engines", name)) from None
     except SpecError as error:
         raise ConfigError(f"engines.{name}.{error.field}: {error.why}") from None
     except PinError as error:
@@ -419,8 +390,7 @@ def _engine(name: str, table: Any, base: Path) -> EngineSpec:
     return spec
 
 
-_COMMENT = re.compile(r"(^|\s)#.*", re.MULTILINE)
-"""Of a file of keys: from a `#` that begins a line or follows a blank to the end of the line."""
+_COMMENT = re.compile(r"(^|\s)#.*", re.MULTILINE)  # of a file of keys: `#` begins a line, or follows a blank
 
 
 def _read_secret(path: str, base: Path, key: str) -> str:
@@ -438,7 +408,6 @@ def absolute(path: str, base: Path, key: str) -> Path:
 
 
 def _expanded(path: str, key: str) -> Path:
-    """The path with `~` replaced by the home directory. Raises ConfigError: the user has none."""
     try:
         return Path(path).expanduser()
     except RuntimeError:  # ~nobody

@@ -5,26 +5,14 @@ prompts, paths and addresses. For every other fault the caller gets the gateway'
 unless the gateway has the same one.
 """
 
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
+from app.errors import tree
 from app.errors.engine_words import MAX_WORDS, fit_for_callers
-from app.errors.tree import (
-    CODES,
-    INTERNAL,
-    UPSTREAM_CODES,
-    ChoiceNotKept,
-    ContextExceeded,
-    EngineBroke,
-    EngineDown,
-    EngineRefused,
-    MannersError,
-    ReplyFiltered,
-    UpstreamError,
-)
+from app.errors.tree import ContextExceeded, EngineBroke, EngineDown, EngineRefused, MannersError
 from gates.reply.chunks import decode_any, read_error
 from gates.reply.events import Broken
 
@@ -50,18 +38,16 @@ _TOO_LONG = (
     "the conversation and its reply are longer than the engine's context: send less, or a smaller max_tokens"
 )
 _NO_REASON = "the engine refused the request and gave no reason that can be passed on; its log may have one"
-_OUR_VERDICTS: Mapping[str, type[UpstreamError]] = {e.code: e for e in (ReplyFiltered, ChoiceNotKept)}
-_OURS = CODES | UPSTREAM_CODES | {"total_timeout"}
-"""Codes of the gateway's own. An engine's fault never carries one, or the gateway would not count it against the engine."""
+_OUR_VERDICTS: Final = {kind.code: kind for kind in (tree.ReplyFiltered, tree.ChoiceNotKept)}
+_OURS = tree.CODES | tree.UPSTREAM_CODES | {"total_timeout"}
+"""An engine's fault never carries a code of the gateway's own, or it would not count against the engine."""
 _EVERY_ENGINE_HAS = "/v1/chat/completions"
 _OUR_BUG = MannersError.code
 
 
 def from_status(status: int, body: bytes, path: str = _EVERY_ENGINE_HAS) -> MannersError:
-    """The error for a reply whose status is not 200.
-
-    An engine without embeddings is healthy: a request for some must not open its breaker.
-    """
+    """The error for a reply whose status is not 200."""
+    # An engine without embeddings is healthy: a request for some must not open its breaker.
     if status in _NO_SUCH_API and path != _EVERY_ENGINE_HAS:
         return EngineRefused(f"this model's engine does not serve {path}", "unsupported_by_engine")
     said = _read(body)
@@ -97,19 +83,17 @@ def as_upstream_error(error: BaseException) -> MannersError:
 
     `__cause__` is the original error, for the log. A MannersError stays what it is.
     """
-    return _in_place_of(error, EngineBroke("the engine's reply could not be read", "upstream_malformed"))
+    return _caused(EngineBroke("the engine's reply could not be read", "upstream_malformed"), error)
 
 
 def as_internal_error(error: BaseException) -> MannersError:
-    """The error for a reply that could not be written to the caller: a bug of ours. `__cause__` is the original error."""
-    return _in_place_of(error, MannersError(INTERNAL))
+    """The same for a reply that could not be written to the caller: a bug of ours."""
+    return _caused(MannersError(tree.INTERNAL), error)
 
 
-def _in_place_of(error: BaseException, told: MannersError) -> MannersError:
-    if isinstance(error, MannersError):
-        return error
+def _caused(told: MannersError, error: BaseException) -> MannersError:
     told.__cause__ = error
-    return told
+    return error if isinstance(error, MannersError) else told
 
 
 class route_errors_to:
@@ -123,9 +107,7 @@ class route_errors_to:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, Exception):
             return False
         self._fail(error)

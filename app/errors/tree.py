@@ -58,8 +58,7 @@ class MannersError(Exception):
         cls.retry_after = retry_after or cls.retry_after
         CODES.update((cls.code, *cls.statuses))
 
-    def __init__(self, message: str, code: str | None = None, **own: Any) -> None:
-        """`own`: attributes of this error that differ from its class."""
+    def __init__(self, message: str, code: str | None = None, **own: Any) -> None:  # `own`: other attributes
         super().__init__(message)
         self.message = message
         self.code = self.code if code is None else code
@@ -68,8 +67,7 @@ class MannersError(Exception):
 
     def envelope(self) -> dict[str, Any]:
         """OpenAI's error object."""
-        body = {"message": self.message, "type": self.type, "code": self.code, "param": self.param}
-        return {"error": body}
+        return {"error": {"message": self.message, "type": self.type, "code": self.code, "param": self.param}}
 
 
 class RequestError(MannersError, status=400, type="invalid_request_error", code="invalid_request"):
@@ -116,12 +114,9 @@ class EngineRefused(RequestError, code="engine_refused"):
 
 
 class ContextExceeded(EngineRefused, code="context_length_exceeded"):
-    """The conversation, its tools and its reply exceed the engine's context.
+    """The conversation, its tools and its reply exceed the engine's context, or what is left of one that its requests share."""
 
-    `shared`: they exceed what is left of a context that all requests of the engine share.
-    """
-
-    shared = False
+    shared = False  # the latter
 
 
 class Unauthorized(MannersError, status=401, type="authentication_error", code="invalid_api_key"):
@@ -171,17 +166,11 @@ class EngineBroke(UpstreamError, status=502, code="upstream_truncated"):
 
 
 class ReplyFiltered(UpstreamError, status=502, code="reply_fully_filtered"):
-    """All of the reply was a thought or an invalid tool call, and nothing is left for the caller.
-
-    Another engine may do better. It does not count against the engine's health, because a caller can provoke it.
-    """
+    """All of the reply was a thought or an invalid tool call. A caller can provoke it: the engine's health stays as it is."""
 
 
 class ChoiceNotKept(UpstreamError, status=502, code="tool_choice_not_kept"):
-    """The model did not make the call that `tool_choice` requires; its reply is withheld.
-
-    It does not count against the engine's health, as above.
-    """
+    """The model did not make the call that `tool_choice` requires. The engine's health stays as it is."""
 
 
 _UPSTREAM = """
@@ -190,7 +179,7 @@ _UPSTREAM = """
     upstream_status upstream_too_large upstream_too_many_calls upstream_truncated
 """
 UPSTREAM_CODES: Final = frozenset(_UPSTREAM.split())
-"""Codes of what an engine did wrong, as the gateway names it."""
+"""What an engine did wrong, as the gateway names it."""
 
 ANTHROPIC_PATH: Final = "/v1/messages"
 _ANTHROPIC_TYPES: Final = {
@@ -209,5 +198,4 @@ def envelope_for(path: str, error: MannersError) -> dict[str, Any]:
 def anthropic_error(message: str, code: str, status: int) -> dict[str, Any]:
     """Anthropic's envelope; our code stands where its own codes do."""
     kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
-    details = {"error_code": code}
-    return {"type": "error", "error": {"type": kind, "message": message, "details": details}}
+    return {"type": "error", "error": {"type": kind, "message": message, "details": {"error_code": code}}}

@@ -36,8 +36,7 @@ FIELDS = frozenset(
 
 Logger = structlog.typing.FilteringBoundLogger
 
-PIPE_BYTES = 1 << 20
-"""How much a pipe holds for a late reader: the most that Linux gives to other users than root."""
+PIPE_BYTES = 1 << 20  # held by a pipe for a late reader: the most that Linux gives to other users than root
 
 
 def _line(_: Any, level: str, event: structlog.typing.EventDict) -> bytes:

@@ -1,8 +1,7 @@
-"""Every metric: its name, labels and buckets, in one place.
+"""Every metric: its name, labels and buckets, in one place; one registry per gateway.
 
-One registry per gateway, made with it: importing this module does nothing, and two gateways in one
-process (tests) do not share counts. Buckets: reference set of the OTel GenAI conventions, refined
-where the latencies of a voice assistant lie (50 ms to 1 s), so that SLO thresholds are bucket bounds.
+Buckets: reference set of the OTel GenAI conventions, refined where the latencies of a voice assistant lie (50 ms to 1 s), so
+that SLO thresholds are bucket bounds.
 """
 
 from collections.abc import Mapping

@@ -1,18 +1,11 @@
 """Redacts a conversation before it is stored: removes addresses, numbers and keys. Pure.
 
-One `Redactor` per conversation: equal values get the same placeholder everywhere, so that a
-call's arguments still agree with the prompt. Invisible characters are removed, because they could hide a value. E-mail addresses, telephone and card numbers (any seven
-digits in a row, also with spaces, dots, dashes or brackets between them), IP addresses, addresses of
-the web that hold a key or a password, tokens, keys and passwords are recognized by their form. A name or a
-street is not: the operator's own patterns remove those. Dates stay.
+One `Redactor` per conversation: equal values get the same placeholder everywhere, so that a call's arguments still agree with
+the prompt. Values are recognized by their form (`_PATTERNS`); names and streets are not, and the operator's own patterns remove
+those. Placeholders contain no digit and no "@", so that they are not redacted again and form no number with adjacent digits.
 
-Placeholders contain no digit and no "@", so that they are not redacted again and do not form a number
-with adjacent digits.
-
-Every pattern, the operator's too, is compiled by RE2 (https://github.com/google/re2/wiki/WhyRE2): a
-search takes time linear in the text, whatever the text is, and releases the interpreter's lock. What
-RE2 has no syntax for (lookaround) is checked on the match afterwards (`_Pattern.accepts`). The number of
-characters, of different secrets and of nested values is bounded as well.
+Every pattern, the operator's too, is compiled by RE2 (https://github.com/google/re2/wiki/WhyRE2): a search takes time linear in
+the text and releases the interpreter's lock. What RE2 has no syntax for is checked on the match (`_Pattern.accepts`).
 """
 
 import ipaddress
@@ -122,10 +115,10 @@ _SECRET_FIELD: Final = compiled(rf"(?i)(?:{_SECRET_NAMES}|passcode|pin|authoriza
 _PLACEHOLDER: Final = compiled(r"[A-Z]{2,8}_[A-Z]{1,4}")
 _SHORTEST_SECRET: Final = 4  # characters; a shorter one would be found in too many words
 
+# Invisible characters would hide a number or a key. Joiners stay: Kannada and emoji need them.
 _INVISIBLE: Final = compiled(
     r"[\x{ad}\x{180e}\x{200b}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2060}-\x{206f}\x{feff}\x{e0000}-\x{e007f}]"
 )
-"""Invisible characters, which would hide a number or a key from the patterns. Joiners stay: Kannada and emoji need them."""
 _ANY_AT: Final = compiled(_AT)
 
 _GONE: Final = object()  # in place of a number that is left out

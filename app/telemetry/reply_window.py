@@ -1,8 +1,4 @@
-"""The outcomes of every engine's latest live replies, by which a promoted candidate is watched.
-
-Request accounting adds a reply once it is over, under the public model and the engine that gave it. It is
-kept in memory and bounded: after a restart it is empty. It never holds text.
-"""
+"""The outcomes of every engine's latest live replies, by which a promoted candidate is watched; in memory, without text."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -14,8 +10,7 @@ from msgspec import Struct
 
 from app.telemetry.clocks import Clocks
 
-KEPT: Final = 2048
-"""The number of replies kept per model and engine. One turn in ten seconds fills it in six hours."""
+KEPT: Final = 2048  # replies for each model and engine; one turn in ten seconds fills it in six hours
 
 Ended = Literal["ok", "failed", "other"]
 """Complete; failed by the engine; or neither (the caller disconnected, or was refused)."""
@@ -30,18 +25,16 @@ _OTHER: Final = NO_FAULT | {"total_timeout"}
 
 
 class ReplyOutcome(Struct, frozen=True):
-    """One reply. `judged`: there was something for the detectors to look at, and `breaches` are their names.
-
-    `wait` is seconds from when the engine was asked to the first content of a streamed reply, None
-    where that says nothing (not streamed, a failover before it). Where `shown` is False the caller
-    gave up after so long and had seen nothing: it would have been longer.
-    """
+    """One reply."""
 
     ended: Ended
-    judged: bool = False
-    breaches: frozenset[str] = frozenset()
+    judged: bool = False  # there was something for the detectors to look at
+    breaches: frozenset[str] = frozenset()  # names of detectors
+    # Seconds from when the engine was asked to the first content; None: not streamed, or a failover before it.
     wait: float | None = None
-    shown: bool = True
+    shown: bool = (
+        True  # False: the caller gave up after `wait` and had seen nothing, so it would have been longer
+    )
 
 
 def ended_as(outcome: str, code: str | None) -> Ended:
@@ -50,11 +43,7 @@ def ended_as(outcome: str, code: str | None) -> Ended:
 
 
 def wait_of(clocks: Clocks, queued: float, gave_up: float | None) -> tuple[float | None, bool]:
-    """(seconds, whether content was shown) of a streamed reply; our own queue's time is not the engine's.
-
-    `gave_up` is when the caller left, None if it did not. An empty reply and a failure have no wait:
-    they are counted as what they are.
-    """
+    """`wait` and `shown` of a streamed reply, without the time in our own queue; `gave_up` is when the caller left."""
     end = gave_up if clocks.first_content is None else clocks.first_content
     wait = None if end is None else end - clocks.start - queued
     return wait, clocks.first_content is not None or end is None

@@ -1,8 +1,4 @@
-"""Logs and counts every failure of background work.
-
-This is the event loop's exception handler. It gets what `deploy.core.tasks` reports, exceptions of callbacks
-and of tasks that nobody awaited; and, by `threading.excepthook`, those of threads.
-"""
+"""Logs and counts every failure of background work: tasks of `deploy.core.tasks`, callbacks, and threads."""
 
 import asyncio
 import threading
@@ -12,8 +8,7 @@ from typing import Any, Final
 from app.telemetry.log import Logger, where
 from deploy.core.tasks import TASK
 
-OTHER: Final = "other"
-"""The name of what failed outside of `deploy.core.tasks`: a callback, or a task that was never awaited."""
+OTHER: Final = "other"  # outside of `deploy.core.tasks`: a callback, or a task that was never awaited
 THREAD: Final = "thread"
 
 
