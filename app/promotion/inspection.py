@@ -13,9 +13,8 @@ import asyncio
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Any, Final
 
 from app.engines.identity import UNKNOWN, build_of, describe
 from app.engines.pool import EnginePool
@@ -29,9 +28,9 @@ from deploy.engine.openai_api import has_placeholder
 from deploy.engine.spec import EngineSpec
 from deploy.engine.supervised import Engine
 from deploy.engine.weights import find_model
-from gates.artefact.artefact import MANIFEST, Artefact, Snapshot, folder_of, hash_file, load, snapshot
+from gates.artefact.artefact import MANIFEST, Artefact, folder_of, hash_file, load, snapshot
 from gates.contracts.errors import ManifestError
-from gates.report import statement
+from gates.report.statement import EngineIdentity
 
 ASK_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 5.0
@@ -40,23 +39,8 @@ PATH_CHARACTERS: Final = 4096
 """The longest path of a model that an engine may state."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningEngine:
-    """Facts of a running engine, which the engine, the kernel or Docker states. None or empty: unknown."""
-
-    argv: tuple[str, ...] = ()
-    image: str | None = None
-    file: str | None = None  # of the weights, on this host
-    file_digest: str | None = None  # as it is now
-    before: Snapshot | None = None  # of the artefact's files before the load
-    after: Snapshot | None = None  # and once all had been hashed
-    changed: tuple[str, ...] = ()  # artefact files that differ from the manifest
-    model: str | None = None  # the path that the engine states
-    build: str = UNKNOWN
-
-
 async def identify(
-    engine: Engine, spec: EngineSpec, judged: statement.EngineIdentity | None = None
+    engine: Engine, spec: EngineSpec, judged: EngineIdentity | None = None
 ) -> dict[str, object]:
     """Inspect a running engine; its identity as evidence. Hashes the weights, once for each change.
 
@@ -70,67 +54,28 @@ async def identify(
     if engine.url is None:
         raise _down(f"{spec.name} is not up: {engine.state.last_error}")
     try:
-        artefact = await asyncio.to_thread(_manifest, spec)
-        described = await engine.describe()
-        model = await _stated_model(engine.url, spec)
-        found = RunningEngine(
-            argv=tuple(described.get("argv") or ()),
-            image=described.get("image"),
-            file=described.get("model_file"),
-            before=described.get("weights"),
-            model=model,
-            build=build_of(spec, engine.state),
-        )
-        found = await asyncio.to_thread(_with_weights, found, spec, artefact)
+        model, build = await _stated_model(engine.url, spec), build_of(spec, engine.state)
+        found = {**await engine.describe(), "model": model, "build": build}
+        artefact, now = await asyncio.to_thread(_weights, spec, found.get("model_file"))
         served = str(find_model(spec)) if spec.artefact is not None and spec.driver != "url" else None
     except (ManifestError, DeployError, OSError) as error:
         raise _down(f"{spec.name} cannot be identified: {error}") from None
+    found |= now
     if fault := differs(found, spec, judged or (describe(spec, artefact) if artefact else None), served):
         raise RefusalError(fault)
     return {
         "driver": spec.driver,
-        "who": described.get("container") or (described.get("pid") and str(described["pid"])),
-        "image": found.image,
-        "model_file": found.file_digest,
-        "model": found.model,
-        "build": found.build,
-        "numerics": str(described["numerics"]),
+        "who": found.get("container") or (found.get("pid") and str(found["pid"])),
+        "image": found.get("image"),
+        "model_file": found["digest"],
+        "model": model,
+        "build": build,
+        "numerics": str(found["numerics"]),
     }
 
 
 def _down(why: str) -> EffectError:
     return EffectError(FailureReason("engine_down", why))
-
-
-def _manifest(spec: EngineSpec) -> Artefact | None:
-    if spec.artefact is None or not (folder_of(spec.artefact) / MANIFEST).is_file():
-        return None
-    return load(folder_of(spec.artefact))
-
-
-def _with_weights(found: RunningEngine, spec: EngineSpec, artefact: Artefact | None) -> RunningEngine:
-    """With the digests of the served file and of the artefact's files, and a snapshot taken after them. Raises OSError."""
-    digest = _hashed(Path(found.file)) if found.file else None
-    found = replace(found, file_digest=digest and f"sha256:{digest}")
-    if spec.artefact is None:
-        return found
-    folder = folder_of(spec.artefact)
-    files = artefact.files if artefact is not None and spec.driver != "url" else ()
-    changed = tuple(entry.path for entry in files if _hashed(folder / entry.path) != entry.sha256)
-    return replace(found, changed=changed, after=snapshot(spec.artefact))
-
-
-def _hashed(path: Path) -> str | None:
-    """The SHA-256 of a file, cached until its metadata change; None: it is none."""
-    if not path.is_file():
-        return None
-    seen = path.stat()
-    return _hash(path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-
-
-@functools.lru_cache(maxsize=256)
-def _hash(path: Path, *fingerprint: int) -> str:
-    return hash_file(path.resolve())[1]
 
 
 async def _stated_model(url: str, spec: EngineSpec) -> str | None:
@@ -146,73 +91,94 @@ async def _stated_model(url: str, spec: EngineSpec) -> str | None:
         raise _down(f"{spec.name} does not say what it serves ({type(error).__name__})") from None
 
 
+def _weights(spec: EngineSpec, file: str | None) -> tuple[Artefact | None, dict[str, object]]:
+    """The manifest, and the served file and the artefact as they are now. Hashes: for a thread. Raises ManifestError, OSError.
+
+    `digest` is that of the served file, `changed` are the files that differ from the manifest, `now` is a snapshot that was
+    taken after that.
+    """
+    digest = _hashed(Path(file)) if file else None
+    facts: dict[str, object] = {"digest": digest and f"sha256:{digest}", "changed": ()}
+    if spec.artefact is None:
+        return None, facts
+    folder = folder_of(spec.artefact)
+    artefact = load(folder) if (folder / MANIFEST).is_file() else None
+    files = artefact.files if artefact is not None and spec.driver != "url" else ()
+    changed = tuple(entry.path for entry in files if _hashed(folder / entry.path) != entry.sha256)
+    return artefact, {**facts, "changed": changed, "now": snapshot(spec.artefact)}
+
+
+def _hashed(path: Path) -> str | None:
+    """The SHA-256 of a file, cached until its metadata change; None: it is none."""
+    if not path.is_file():
+        return None
+    seen = path.stat()
+    return _hash(path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _hash(path: Path, *fingerprint: int) -> str:
+    return hash_file(path.resolve())[1]
+
+
 # ------------------------------------------------------------------------------------ compared
 
 
 def differs(
-    found: RunningEngine, spec: EngineSpec, engine: statement.EngineIdentity | None, artefact: str | None
+    found: Mapping[str, Any], spec: EngineSpec, engine: EngineIdentity | None, artefact: str | None
 ) -> FailureReason | None:
     """The first difference between what runs and what should; None: there is none.
 
+    `found` are the facts of `Engine.describe` and `_weights`, with the `model` and the `build` that the engine states;
     `engine` is what was judged (None: weights without a manifest), `artefact` the resolved path that is served.
     """
     for what, is_now, should_be in _comparisons(found, spec, engine, artefact):
         if is_now != should_be:
-            line = f"the running engine's {what} is {_short(is_now)}, and was to be {_short(should_be)}"
+            now, wanted = ("not known" if it is None else f"{it!r:.100}" for it in (is_now, should_be))
+            line = f"the running engine's {what} is {now}, and was to be {wanted}"
             return FailureReason("mismatch_running", line)
-    if found.before is not None and found.before != found.after:
-        what = next((path for path in _paths_that_differ(found.before, found.after or ())), "a file")
-        why = f"{what} was written to or exchanged after it was loaded; stop the engine and promote it again"
-        return FailureReason("mismatch_artefact", why)
-    return None
-
-
-def _paths_that_differ(before: Snapshot, after: Snapshot) -> Iterable[str]:
-    """Names without folders: messages to operators hold no path of the host."""
-    return (PurePath(entry[0]).name for entry in sorted(set(before) ^ set(after)))
+    before, after = found.get("weights"), found.get("now")
+    if before in (None, after):
+        return None
+    differing = sorted({*before} ^ {*(after or ())})
+    what = PurePath(differing[0][0]).name if differing else "a file"  # operators see no path of the host
+    why = f"{what} was written to or exchanged after it was loaded; stop the engine and promote it again"
+    return FailureReason("mismatch_artefact", why)
 
 
 def _comparisons(
-    found: RunningEngine, spec: EngineSpec, engine: statement.EngineIdentity | None, artefact: str | None
+    found: Mapping[str, Any], spec: EngineSpec, engine: EngineIdentity | None, artefact: str | None
 ) -> Iterable[tuple[str, object, object]]:
+    """What is compared, as it is now, and as it should be."""
+    argv, file = tuple(found.get("argv") or ()), found.get("model_file")
     if spec.driver == "docker":
-        yield "image", found.image, spec.image
+        yield "image", found.get("image"), spec.image
     if spec.command is not None:
-        yield "command", found.argv[: len(spec.command)], spec.command
+        yield "command", argv[: len(spec.command)], spec.command
     if spec.driver in ("docker", "process"):
-        yield "flags", spec.args if _within(_fixed_words(spec), found.argv) else found.argv, spec.args
+        yield "flags", spec.args if _has_flags(argv, spec) else argv, spec.args
     if spec.driver != "url":
-        yield "artefact", found.file, artefact
-        yield "artefact on disk", found.changed, ()
+        yield "artefact", file, artefact
+        yield "artefact on disk", found["changed"], ()
     if spec.driver == "embedded" or (spec.driver == "process" and spec.dialect != "openai"):
-        yield "model path", found.model, found.file
+        yield "model path", found["model"], file
     if engine is not None:
-        if found.file_digest is not None or spec.driver == "embedded":
-            yield "model file", found.file_digest, engine.model_file
+        if found["digest"] is not None or spec.driver == "embedded":
+            yield "model file", found["digest"], engine.model_file
         if engine.build != UNKNOWN:
-            yield "build", found.build, engine.build
+            yield "build", found["build"], engine.build
 
 
-def _fixed_words(spec: EngineSpec) -> tuple[str | None, ...]:
-    """The flags; None for one that says where the engine was started, and so differs from start to start."""
+def _has_flags(argv: Sequence[str], spec: EngineSpec) -> bool:
+    """Whether a command line has the spec's flags, one behind the other. One that says where the engine was started, and so
+    differs from start to start, may be any word."""
     free = spec.dialect == "openai"
-    return tuple(None if free and has_placeholder(word) else word for word in spec.args)
-
-
-def _within(few: Sequence[str | None], many: Sequence[str]) -> bool:
-    """Whether `few` occurs in `many` as a contiguous sequence; None is any word."""
-    starts = range(len(many) - len(few) + 1)
-    return any(all(w in (None, many[i + at]) for at, w in enumerate(few)) for i in starts)
-
-
-def _short(value: object) -> str:
-    return "not known" if value is None else f"{value!r:.100}"
+    words = [None if free and has_placeholder(word) else word for word in spec.args]
+    starts = range(len(argv) - len(words) + 1)
+    return any(all(word in (None, argv[i + at]) for at, word in enumerate(words)) for i in starts)
 
 
 # ------------------------------------------------------------------------------------ replicas
-
-Facts = Mapping[str, object]
-"""Facts that an engine states of itself, by name; facts it does not state are absent."""
 
 
 class ReplicaWatch:
@@ -222,7 +188,7 @@ class ReplicaWatch:
         self._pool = pool
         self._catalogue = catalogue
         self._log = log
-        self._facts: dict[str, Facts] = {}
+        self._facts: dict[str, dict[str, object]] = {}  # what each states of itself, by name
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -241,20 +207,22 @@ class ReplicaWatch:
         spec = next((spec for spec in self._catalogue.values() if spec.name == name), None)
         if spec is None:
             return
-        engine = self._pool.started(name)
         try:
-            facts = await _facts(engine, spec)
+            found = await identify(self._pool.started(name), spec)
         except RefusalError as refused:
             why = "it is not what was promoted or configured"
             return self._refuse(name, refused.fault.code, why, refused.fault.message)
         except EffectError as error:
             self._log.warning("replica_unknown", engine=name, code=error.fault.code)
             return
-        for sibling in sorted(self._pool.siblings(name)):
-            others = self._facts.get(sibling, {})
-            if self._pool.takes(sibling) and (what := difference(facts, others)):
-                detail = f"its {what} is {facts[what]!s:.100}, and that of {sibling} {others[what]!s:.100}"
-                return self._refuse(name, "mismatch_replica", f"its {what} is not that of {sibling}", detail)
+        model = PurePath(str(found["model"])).name if found["model"] else None
+        facts = {"build": found["build"], "model": model, "numerics": found["numerics"]}
+        for sibling in sorted(filter(self._pool.takes, self._pool.siblings(name))):
+            for what, known in self._facts.get(sibling, {}).items():
+                if None not in (known, facts[what]) and known != facts[what]:
+                    detail = f"its {what} is {facts[what]!s:.100}, and that of {sibling} {known!s:.100}"
+                    why = f"its {what} is not that of {sibling}"
+                    return self._refuse(name, "mismatch_replica", why, detail)
         self._facts[name] = facts
         self._pool.identify(name)
         self._log.info("replica_identified", engine=name)
@@ -264,17 +232,3 @@ class ReplicaWatch:
         shown = f"{code}: {why}"
         self._pool.identify(name, shown, detail)
         self._log.error("replica_refused", engine=name, code=code, reason=shown)
-
-
-def difference(found: Facts, others: Facts) -> str | None:
-    """The first name, in alphabetical order, whose facts differ between a replica and its sibling; None if none does."""
-    return next((what for what in sorted(found.keys() & others.keys()) if found[what] != others[what]), None)
-
-
-async def _facts(engine: Engine, spec: EngineSpec) -> Facts:
-    """The facts of a running engine. Raises RefusalError if they contradict the configuration or the manifest, EffectError if
-    the engine does not state them."""
-    found = await identify(engine, spec)
-    model = PurePath(str(found["model"])).name if found["model"] else None
-    facts = {"build": found["build"], "model": model, "numerics": found["numerics"]}
-    return {name: value for name, value in facts.items() if value is not None}

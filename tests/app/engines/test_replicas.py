@@ -145,14 +145,14 @@ async def test_a_replica_that_cannot_be_looked_at_keeps_no_other_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first in order breaks what looks at it, again and again; that is counted, and the other serves."""
-    facts = inspection._facts
+    identify = inspection.identify
 
     async def odd(engine: Any, spec: Any) -> Any:
         if spec.name == "one":
             raise RecursionError
-        return await facts(engine, spec)
+        return await identify(engine, spec)
 
-    monkeypatch.setattr(inspection, "_facts", odd)
+    monkeypatch.setattr(inspection, "identify", odd)
     async with replicas(tmp_path, told={}) as (house, _):
         await eventually(lambda: house.gateway.pool.takes("two"))
         assert served_by(await house.ask()) == "two"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.engines.identity import describe
-from app.promotion.inspection import RunningEngine, differs, identify
+from app.promotion.inspection import differs, identify
 from app.promotion.state_machine import RefusalError
 from deploy.drivers.embedded import EmbeddedEngine
 from deploy.engine.spec import EngineSpec
@@ -34,10 +34,10 @@ CHILD = (
     ),
     JUDGED, "/m/a.gguf",
 )  # fmt: skip
-RUNS = RunningEngine(
-    argv=("python", "--config", "{}"), file="/m/a.gguf", file_digest=SHA,
-    model="/m/a.gguf", build="xllamacpp 1",
-)  # fmt: skip
+RUNS: dict[str, Any] = {
+    "argv": ("python", "--config", "{}"), "model_file": "/m/a.gguf", "digest": SHA, "changed": (),
+    "model": "/m/a.gguf", "build": "xllamacpp 1",
+}  # fmt: skip
 IMAGE = f"vllm/vllm-openai@{SHA}"
 CONTAINER = (
     EngineSpec(
@@ -46,33 +46,33 @@ CONTAINER = (
     EngineIdentity("spark", "docker", "vllm", IMAGE, ("--max-model-len", "9"), {}, "vllm 0.24.0", None),
     "/m/nvfp4",
 )  # fmt: skip
-SERVES = RunningEngine(
-    argv=("vllm", "serve", "/model", "--port", "8000", "--max-model-len", "9"), image=IMAGE,
-    file="/m/nvfp4", build="vllm 0.24.0",
-)  # fmt: skip
+SERVES: dict[str, Any] = {
+    "argv": ("vllm", "serve", "/model", "--port", "8000", "--max-model-len", "9"), "image": IMAGE,
+    "model_file": "/m/nvfp4", "digest": None, "changed": (), "model": None, "build": "vllm 0.24.0",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "found, wanted, what",
     [
         (RUNS, CHILD, None),
-        (replace(RUNS, file="/m/b.gguf"), CHILD, "artefact"),
-        (replace(RUNS, model="/m/b.gguf"), CHILD, "model path"),
-        (replace(RUNS, file_digest="sha256:2"), CHILD, "model file"),
-        (replace(RUNS, file_digest=None), CHILD, "model file"),
-        (replace(RUNS, changed=("tokenizer.json",)), CHILD, "artefact on disk"),
-        (replace(RUNS, build="xllamacpp 2"), CHILD, "build"),
-        (replace(RUNS, build="xllamacpp 2"), (CHILD[0], replace(JUDGED, build="unknown"), CHILD[2]), None),
+        (RUNS | {"model_file": "/m/b.gguf"}, CHILD, "artefact"),
+        (RUNS | {"model": "/m/b.gguf"}, CHILD, "model path"),
+        (RUNS | {"digest": "sha256:2"}, CHILD, "model file"),
+        (RUNS | {"digest": None}, CHILD, "model file"),
+        (RUNS | {"changed": ("tokenizer.json",)}, CHILD, "artefact on disk"),
+        (RUNS | {"build": "xllamacpp 2"}, CHILD, "build"),
+        (RUNS | {"build": "xllamacpp 2"}, (CHILD[0], replace(JUDGED, build="unknown"), CHILD[2]), None),
         (SERVES, CONTAINER, None),
-        (replace(SERVES, image="vllm/vllm-openai:latest"), CONTAINER, "image"),
-        (replace(SERVES, argv=("vllm", "serve", "/model", "--max-model-len", "8")), CONTAINER, "flags"),
-        (replace(SERVES, argv=()), CONTAINER, "flags"),
-        (replace(SERVES, file="/m/other"), CONTAINER, "artefact"),
-        (replace(SERVES, build="vllm 0.25.0"), CONTAINER, "build"),
+        (SERVES | {"image": "vllm/vllm-openai:latest"}, CONTAINER, "image"),
+        (SERVES | {"argv": ("vllm", "serve", "/model", "--max-model-len", "8")}, CONTAINER, "flags"),
+        (SERVES | {"argv": ()}, CONTAINER, "flags"),
+        (SERVES | {"model_file": "/m/other"}, CONTAINER, "artefact"),
+        (SERVES | {"build": "vllm 0.25.0"}, CONTAINER, "build"),
     ],
 )
 def test_the_first_difference_is_named(
-    found: RunningEngine, wanted: tuple[EngineSpec, EngineIdentity, str], what: str | None
+    found: dict[str, Any], wanted: tuple[EngineSpec, EngineIdentity, str], what: str | None
 ) -> None:
     fault = differs(found, *wanted)
     if what is None:
