@@ -60,7 +60,7 @@ class BakeLimits:
     least: int = 100
     alpha: float = ALPHA
     gone_s: float = 10.0
-    look_s: float = 0.5
+    look_s: float = 0.25
     probe_every_s: float = 60.0
     enough: int = 10
     extend_s: float = 600.0

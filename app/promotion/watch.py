@@ -1,8 +1,7 @@
 """Watches a candidate in live traffic: its callers' replies, its state, and synthetic requests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from math import inf
 
@@ -31,7 +30,7 @@ class ReplyWatch:
         *,
         limits: BakeLimits,
         down: Callable[[], str | None],
-        probe: Callable[[], Awaitable[object]],
+        probe: Callable[[], Awaitable[EffectEvidence]],
     ) -> None:
         self._window, self._of, self._limits = window, (model, engine), limits
         self._down, self._probe = down, probe
@@ -40,10 +39,13 @@ class ReplyWatch:
         self._state = self._fresh()
         self._suspicion: FailureReason | None = None  # the limit that live replies break, unconfirmed
         self._down_since = inf
-        self._turns, self._begun, self._good = 0, -inf, -inf  # when a turn began last, and last a good one
-        self._turn: object = None  # the evidence of the last one
-        self._turn_is_due = asyncio.Event()
         self._now = asyncio.get_running_loop().time
+        self._turn: asyncio.Future[EffectEvidence] | None = (
+            None  # a synthetic request that is not answered yet
+        )
+        self._turn_is_due = self._now() + limits.probe_every_s
+        self._turns, self._begun, self._good = 0, -inf, -inf  # when a turn began last, and last a good one
+        self._answer: EffectEvidence = {}  # the evidence of the last one
 
     async def run(self, seconds: float) -> EffectEvidence:
         """Watch for so many seconds; the evidence.
@@ -55,60 +57,34 @@ class ReplyWatch:
         at once, goes badly as well (`bake_slow`: begins later than the incumbent's usual replies). For `bake_errors` the
         circuit breaker's probe has decided already.
 
-        Raises:
-            BreachError: bake_leak, bake_raw_tool_call, bake_broken_template, bake_empty, bake_markdown, bake_loop,
-                bake_errors, bake_slow, bake_gone, bake_probe or bake_unserved.
+        Raises BreachError: `bake_` and a kind of fault (`bake.BOUNDS`), bake_gone, bake_probe or bake_unserved.
         """
-        prober = asyncio.create_task(self._send_probes())
+        limits, end = self._limits, self._now() + seconds
         try:
-            left = await self._run(seconds, self._now() + seconds, prober)
+            while True:
+                self._judge()
+                self._take_turns()
+                fault, left = self._trouble(), end - self._now()
+                if left <= 0.0:
+                    fault = fault or self._unfinished(end, may_wait=-left < seconds)
+                    if fault is None:
+                        break
+                    if -left > max(seconds, limits.extend_s):
+                        raise BreachError(fault)
+                await asyncio.sleep(min(limits.look_s, left) if left > 0.0 else limits.look_s)
         finally:
-            prober.cancel()
-            await asyncio.wait([prober])
-            prober.cancelled() or prober.exception()  # marked as retrieved
+            if self._turn is not None:
+                self._turn.cancel()
+                await asyncio.gather(self._turn, return_exceptions=True)
         unconfirmed = self._suspicion and self._suspicion.code
         found = {"seconds": round(seconds - left, 2), "turns": self._turns, "unconfirmed": unconfirmed}
         return {**found, **bake.evidence(self._state)}
-
-    async def _run(self, seconds: float, end: float, prober: asyncio.Task[None]) -> float:
-        """Watch to the end; the seconds that were left then. Raises BreachError."""
-        limits = self._limits
-        while True:
-            self._judge()
-            fault, left = self._check(prober), end - self._now()
-            if left <= 0.0:
-                fault = fault or self._unfinished(end, may_wait=-left < seconds)
-                if fault is None:
-                    return left
-                if -left > max(seconds, limits.extend_s):
-                    raise BreachError(fault)
-            await self._more(min(limits.look_s, left) if left > 0.0 else limits.look_s)
-
-    async def _send_probes(self) -> None:
-        """Send synthetic requests, one at a time: in turn, and when one is due."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._limits.probe_every_s):
-                    await self._turn_is_due.wait()
-            self._turn_is_due.clear()
-            self._begun = self._now()
-            self._turn = await self._probe()
-            self._good = self._begun
-            self._turns += 1
 
     def _fresh(self) -> bake.Bake:
         """No counts, and the limits by the incumbent's replies meanwhile, or by its latest if there are too few."""
         beside = self._window.after(*self._incumbent, self._beside)
         enough = len(beside) >= self._limits.least
         return bake.begin(self._limits, beside if enough else self._window.after(*self._incumbent))
-
-    async def _more(self, seconds: float) -> None:
-        """Wait for another reply, at most so long; for all of that time while a limit is broken already."""
-        if bake.breach(self._state):
-            return await asyncio.sleep(seconds)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._window.more(*self._of, self._mark)
 
     def _judge(self) -> None:
         """Count the replies that came. Raises BreachError for a limit that they break and a synthetic request confirms."""
@@ -123,24 +99,32 @@ class ReplyWatch:
             if broken and (broken.code == "bake_errors" or self._is_slow(broken, now.usual)):
                 raise BreachError(broken)
             if broken and self._suspicion is None:
-                self._turn = None
-                self._turn_is_due.set()
+                self._answer, self._turn_is_due = {}, -inf
         self._suspicion = broken
 
     def _is_slow(self, live: FailureReason, usual: float | None) -> bool:
-        first = self._turn.get("first_content_s") if isinstance(self._turn, Mapping) else None
-        return live.code == "bake_slow" and first is not None and usual is not None and first > usual
+        first = self._answer.get("first_content_s")
+        return live.code == "bake_slow" and isinstance(first, float) and usual is not None and first > usual
 
-    def _check(self, prober: asyncio.Task[None]) -> FailureReason | None:
-        """Why the engine takes no requests. Raises BreachError: it is gone, or answered a synthetic request badly."""
-        error = prober.exception() if prober.done() else None
-        if isinstance(error, EffectError):
-            message = f"a synthetic turn went badly: {error.fault.message}"
-            if (live := self._suspicion) is not None:
-                raise BreachError(FailureReason(live.code, f"{live.message}; {message}"))
-            raise BreachError(FailureReason("bake_probe", message))
-        if error is not None:
-            raise error
+    def _take_turns(self) -> None:
+        """Send synthetic requests, one at a time, when they are due. Raises BreachError: one was answered badly."""
+        if self._turn is not None and self._turn.done():
+            turn, self._turn = self._turn, None
+            try:
+                self._answer = turn.result()
+            except EffectError as error:
+                message = f"a synthetic turn went badly: {error.fault.message}"
+                if (live := self._suspicion) is not None:
+                    raise BreachError(FailureReason(live.code, f"{live.message}; {message}")) from None
+                raise BreachError(FailureReason("bake_probe", message)) from None
+            self._good, self._turns = self._begun, self._turns + 1
+            self._turn_is_due = min(self._turn_is_due, self._now() + self._limits.probe_every_s)
+        if self._turn is None and self._now() >= self._turn_is_due:
+            self._begun, self._turn_is_due = self._now(), inf
+            self._turn = asyncio.ensure_future(self._probe())
+
+    def _trouble(self) -> FailureReason | None:
+        """Why the engine takes no requests. Raises BreachError: it has not for too long."""
         if (why := self._down()) is None:
             self._down_since = inf
             return None
@@ -154,7 +138,7 @@ class ReplyWatch:
     def _unfinished(self, end: float, may_wait: bool) -> FailureReason | None:
         """Why the watch may not end though its time is over; None: it may."""
         if self._begun < end:
-            self._turn_is_due.set()
+            self._turn_is_due = -inf
         if self._good < end:
             return FailureReason("bake_probe", "a synthetic turn at the end of the bake was not answered")
         return bake.unserved(self._window.after(*self._of, self._first), self._limits.enough, may_wait)

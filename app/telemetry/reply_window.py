@@ -1,6 +1,5 @@
 """The outcomes of every engine's latest live replies, by which a promoted candidate is watched; in memory, without text."""
 
-import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -53,7 +52,6 @@ def wait_of(clocks: Clocks, queued: float, gave_up: float | None) -> tuple[float
 class _Record:
     count: int = 0
     lately: deque[ReplyOutcome] = field(default_factory=lambda: deque(maxlen=KEPT))
-    more: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ReplyWindow:
@@ -68,7 +66,6 @@ class ReplyWindow:
         record = self._records[model, engine]
         record.count += 1
         record.lately.append(reply)
-        record.more.set()
 
     def mark(self, model: str, engine: str) -> int:
         """The number of replies added so far."""
@@ -89,13 +86,6 @@ class ReplyWindow:
         record = self._records[model, engine]
         fresh = min(record.count - mark, len(record.lately))
         return tuple(record.lately)[len(record.lately) - fresh :]
-
-    async def more(self, model: str, engine: str, mark: int) -> None:
-        """Wait until something was added after a mark."""
-        record = self._records[model, engine]
-        while record.count <= mark:
-            record.more.clear()
-            await record.more.wait()
 
 
 def waits(replies: Iterable[ReplyOutcome]) -> list[float]:

@@ -22,8 +22,7 @@ async def heard(home: GatewayFixture, *steps: Any, **more: Any) -> ReplyOutcome:
     mark = reply_window.mark("annie", "scripted")
     home.engine.play(*steps)
     await home.ask(**more)
-    async with asyncio.timeout(PATIENCE):
-        await reply_window.more("annie", "scripted", mark)
+    await eventually(lambda: reply_window.mark("annie", "scripted") > mark)
     (one,) = reply_window.after("annie", "scripted", mark)
     return one
 
@@ -59,7 +58,7 @@ async def test_a_caller_who_gave_up_is_heard_with_how_long_it_waited(home: Gatew
         request = asyncio.create_task(home.ask(stream=True))
         await eventually(lambda: home.gateway.proxy.in_flight)
         request.cancel()
-        await reply_window.more("annie", "scripted", mark)
+        await eventually(lambda: reply_window.mark("annie", "scripted") > mark)
     (one,) = reply_window.after("annie", "scripted", mark)
     assert one.ended == "other" and one.wait is not None and not one.shown
 
