@@ -11,7 +11,7 @@ from app.errors.tree import BadField, Refused, UnknownThing
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import replicas_of
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.state_machine import OperationKind, OperationPlan, PlanError
+from app.promotion.state_machine import OperationKind, OperationPlan
 from app.registry.registry import RegistryReader
 from app.registry.values import Alias, KnownEngine, Revocation
 from gates.report.statement import digest_of
@@ -91,27 +91,24 @@ def plan(
     others = [one for name, one in config.models.items() if name != request.model]
     shared = {catalogue.digest(name) for one in others for name in one.live}
     resident = tuple(sorted({*every_fallback, *found.others, *(shared & {*new, *old})}))
-    try:
-        return OperationPlan(
-            operation=f"op-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}",
-            kind=request.kind,
-            model=request.model,
-            candidate=new[0],
-            candidates=new[1:],
-            incumbent=found.live.engine,
-            incumbents=tuple(engine for engine in old if engine != found.live.engine),
-            strategy=memory.strategy([it for it in map(catalogue.__getitem__, new) if it.name not in up]),
-            generation=found.live.generation,
-            previous=found.previous.engine if found.previous else None,
-            fallback=spare[0] if spare else None,
-            resident=resident,
-            report=request.report,
-            bake_s=config.promotion.bake_seconds,
-            shift_weights=config.promotion.shift_weights,
-            shift_s=config.promotion.shift_seconds,
-        )
-    except PlanError as error:
-        raise Refused(str(error), "no_room") from None
+    return OperationPlan(
+        operation=f"op-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}",
+        kind=request.kind,
+        model=request.model,
+        candidate=new[0],
+        candidates=new[1:],
+        incumbent=found.live.engine,
+        incumbents=tuple(engine for engine in old if engine != found.live.engine),
+        strategy=memory.strategy([it for it in map(catalogue.__getitem__, new) if it.name not in up]),
+        generation=found.live.generation,
+        previous=found.previous.engine if found.previous else None,
+        fallback=spare[0] if spare else None,
+        resident=resident,
+        report=request.report,
+        bake_s=config.promotion.bake_seconds,
+        shift_weights=config.promotion.shift_weights,
+        shift_s=config.promotion.shift_seconds,
+    )
 
 
 def _candidates(

@@ -19,11 +19,12 @@ Pure. The fields of `OperationState` and `OperationPlan`, and the values of the 
 one must still be read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple
 
+from app.errors.tree import Refused
 from app.registry.values import RouteChange
 
 ATTEMPTS: Final = 3
@@ -49,13 +50,9 @@ class Strategy(StrEnum):
     STOP_THEN_START = "stop_then_start"
 
 
-class PlanError(ValueError):
-    """A plan that could not be carried out without an interruption; says why."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationPlan:
-    """One operation on one public model, fixed before it begins. Raises PlanError: the engines do not fit together.
+    """One operation on one public model, fixed before it begins. Raises Refused (no_room): service would be interrupted.
 
     Engines are identified by the digest of their spec: a name may come to mean another engine meanwhile.
 
@@ -86,16 +83,16 @@ class OperationPlan:
 
     def __post_init__(self) -> None:
         """Stop-then-start frees the incumbent's memory, so another engine must serve meanwhile."""
+        pair = {*self.new, *self.old}
         if self.strategy is Strategy.BLUE_GREEN:
             return
-        pair = {*self.new, *self.old}
         if self.fallback is None or self.fallback in pair:
-            raise PlanError(
-                "both engines do not fit into memory at once, and there is no third to serve meanwhile:"
-                f" give {self.model} a fallback"
-            )
-        if pair & {*self.resident}:
-            raise PlanError("both engines do not fit into memory at once, and one of them has to stay")
+            why = f"there is no third to serve meanwhile: give {self.model} a fallback"
+        elif pair & {*self.resident}:
+            why = "one of them has to stay"
+        else:
+            return
+        raise Refused(f"both engines do not fit into memory at once, and {why}", "no_room")
 
     @property
     def new(self) -> tuple[str, ...]:
@@ -264,7 +261,7 @@ class OperationState:
     @property
     def effect(self) -> Effect | None:
         """The effect to run next; None if only an event from outside leads on."""
-        steps = TABLE[self.phase].steps(self) if self.phase in TABLE else ()
+        steps = _steps(self)
         if self.at >= len(steps):
             return None
         step = steps[self.at]
@@ -272,105 +269,34 @@ class OperationState:
 
     def takes(self, event: OperationEvent) -> bool:
         """Whether the event is legal now."""
-        return self.phase in TABLE and event in TABLE[self.phase].leads
+        return event in TABLE.get(self.phase, {})
 
 
 # ----------------------------------------------------------------------------------------- the table
 
-Steps = tuple[tuple[Action, str] | tuple[Action, str, int], ...]
-"""Actions, the engines that they are for, and the weight of a share, in order."""
-
-
-class Row(NamedTuple):
-    """A phase: the phase that each event leads to, and its effects. `done` leads on after the last of them.
-
-    A final phase is reached by way of `rolling_back` unless the phase is one of `UNTOUCHED`; `stuck` after `ATTEMPTS`.
-    """
-
-    leads: Mapping[OperationEvent, OperationPhase]
-    steps: Callable[[OperationState], Steps] = lambda state: ()
-
-
-def _each(engines: Iterable[str], *actions: Action) -> Steps:
-    return tuple((action, engine) for engine in engines for action in actions)
-
-
-def _new(*actions: Action) -> Callable[[OperationState], Steps]:
-    return lambda state: _each(state.plan.new, *actions)
-
-
-def _promoted(*actions: Action) -> Callable[[OperationState], Steps]:
-    """Not in a rollback: its target has served before, and there is nothing further to go back to."""
-    return lambda state: _each(state.plan.new if state.plan.kind is OperationKind.PROMOTE else (), *actions)
-
-
-def _stop(plan: OperationPlan, engines: Iterable[str]) -> Steps:
-    return _each((engine for engine in engines if engine not in plan.resident), Action.STOP)
-
-
-def _make_room(plan: OperationPlan, engines: tuple[str, ...]) -> Steps:
-    """With stop-then-start: the fallback serves, and the memory of the engines that served is freed."""
-    if plan.strategy is Strategy.BLUE_GREEN or plan.fallback is None:
-        return ()
-    return ((Action.ROUTE, plan.fallback), *_each(engines, Action.DRAIN), *_stop(plan, engines))
-
-
-def _admit(state: OperationState) -> Steps:
-    """The lease comes first, so that nothing is stopped only to wait for another model's load."""
-    plan = state.plan
-    return (Action.LEASE, plan.candidate), *_make_room(plan, plan.old), (Action.ADMIT, plan.candidate)
-
-
-def _start(state: OperationState) -> Steps:
-    """A replica is admitted once those before it have their memory."""
-    return (Action.START, state.plan.candidate), *_each(state.plan.candidates, Action.ADMIT, Action.START)
-
-
-def _shift(state: OperationState) -> Steps:
-    plan = state.plan
-    weights = plan.shift_weights if plan.shifts else ()
-    shares = tuple((Action.SHARE, plan.candidate, weight) for weight in weights)
-    return (*shares, (Action.RECHECK, plan.candidate)) if shares else ()
-
-
-def _undo(state: OperationState) -> Steps:
-    """The old engines serve again, and the new ones have stopped. No-op for an old one that serves."""
-    plan, has_served = state.plan, state.outcome is _P.ROLLED_BACK
-    old_serve = (*_each(plan.old, Action.START), (Action.ROUTE, plan.incumbent))
-    if plan.strategy is Strategy.BLUE_GREEN and (has_served or plan.shifts):
-        return (*old_serve, *_each(plan.new, Action.DRAIN), *_stop(plan, plan.new))
-    return (*(_make_room(plan, plan.new) if has_served else _stop(plan, plan.new)), *old_serve)
-
-
 _BEFORE: Final = {_E.FAILED: _P.FAILED, _E.CANCEL: _P.CANCELLED, _E.RESTART: _P.FAILED}
 _CHECKED: Final = {**_BEFORE, _E.REFUSED: _P.REJECTED}
 _AFTER: Final = {_E.FAILED: _P.ROLLED_BACK, _E.BREACHED: _P.ROLLED_BACK, _E.RESTART: _P.RESUMING}
-TABLE: Final[Mapping[OperationPhase, Row]] = {
-    _P.QUEUED: Row({_E.BEGIN: _P.PREFLIGHT, _E.CANCEL: _P.CANCELLED, _E.RESTART: _P.FAILED}),
-    _P.PREFLIGHT: Row({_E.DONE: _P.ADMITTED, **_CHECKED}, _new(Action.CHECK)),
-    _P.ADMITTED: Row({_E.DONE: _P.STARTING, **_BEFORE}, _admit),
-    _P.STARTING: Row({_E.DONE: _P.HEALTHY, **_BEFORE}, _start),
-    _P.HEALTHY: Row({_E.DONE: _P.WARMING, **_CHECKED}, _new(Action.IDENTIFY, Action.RECHECK)),
-    _P.WARMING: Row({_E.DONE: _P.CANARY, **_BEFORE}, _promoted(Action.WARM)),
-    _P.CANARY: Row({_E.DONE: _P.SHIFTING, **_CHECKED}, _promoted(Action.PROBE, Action.IDENTIFY, Action.RECHECK)),
-    _P.SHIFTING: Row({_E.DONE: _P.SWITCHING, **_CHECKED, _E.BREACHED: _P.ROLLED_BACK}, _shift),
-    _P.SWITCHING: Row({_E.DONE: _P.DRAINING, **_AFTER}, lambda it: ((Action.ROUTE, it.plan.candidate),)),
-    _P.RESUMING: Row(
-        {_E.DONE: _P.DRAINING, **_AFTER}, lambda it: (*_each(it.plan.new, Action.START), (Action.ROUTE, it.plan.candidate))
-    ),
-    _P.DRAINING: Row({_E.DONE: _P.BAKING, **_AFTER}, lambda it: _each(it.plan.old, Action.DRAIN)),
-    _P.BAKING: Row(
-        {_E.DONE: _P.RETIRING, **_AFTER, _E.REFUSED: _P.ROLLED_BACK},
-        lambda it: ((Action.WATCH, it.plan.candidate), *_each(it.plan.new, Action.RECHECK)) if it.plan.kind is OperationKind.PROMOTE else (),
-    ),
-    _P.RETIRING: Row(
-        {_E.DONE: _P.SUCCEEDED, **_AFTER, _E.FAILED: _P.STUCK}, lambda it: _stop(it.plan, it.plan.old)
-    ),
-    _P.ROLLING_BACK: Row(
-        {_E.DONE: _P.ROLLED_BACK, _E.FAILED: _P.STUCK, _E.RESTART: _P.ROLLING_BACK}, _undo
-    ),
-}  # fmt: skip
-"""Every legal pair of a phase and an event. A phase without a row is final."""
+TABLE: Final[Mapping[OperationPhase, Mapping[OperationEvent, OperationPhase]]] = {
+    _P.QUEUED: {_E.BEGIN: _P.PREFLIGHT, _E.CANCEL: _P.CANCELLED, _E.RESTART: _P.FAILED},
+    _P.PREFLIGHT: {_E.DONE: _P.ADMITTED, **_CHECKED},
+    _P.ADMITTED: {_E.DONE: _P.STARTING, **_BEFORE},
+    _P.STARTING: {_E.DONE: _P.HEALTHY, **_BEFORE},
+    _P.HEALTHY: {_E.DONE: _P.WARMING, **_CHECKED},
+    _P.WARMING: {_E.DONE: _P.CANARY, **_BEFORE},
+    _P.CANARY: {_E.DONE: _P.SHIFTING, **_CHECKED},
+    _P.SHIFTING: {_E.DONE: _P.SWITCHING, **_CHECKED, _E.BREACHED: _P.ROLLED_BACK},
+    _P.SWITCHING: {_E.DONE: _P.DRAINING, **_AFTER},
+    _P.RESUMING: {_E.DONE: _P.DRAINING, **_AFTER},
+    _P.DRAINING: {_E.DONE: _P.BAKING, **_AFTER},
+    _P.BAKING: {_E.DONE: _P.RETIRING, **_AFTER, _E.REFUSED: _P.ROLLED_BACK},
+    _P.RETIRING: {_E.DONE: _P.SUCCEEDED, **_AFTER, _E.FAILED: _P.STUCK},
+    _P.ROLLING_BACK: {_E.DONE: _P.ROLLED_BACK, _E.FAILED: _P.STUCK, _E.RESTART: _P.ROLLING_BACK},
+}
+"""Where each legal event leads from a phase; `done` after the last effect of the phase. A phase without a row is final.
+
+A final phase is reached by way of `rolling_back` unless the phase is one of `UNTOUCHED`; `stuck` after `ATTEMPTS`.
+"""
 FINAL: Final = frozenset({*OperationPhase} - TABLE.keys())
 UNTOUCHED: Final = frozenset({_P.QUEUED, _P.PREFLIGHT})
 """Phases in which an operation has changed nothing yet, so that ending it undoes nothing."""
@@ -380,12 +306,65 @@ AHEAD: Final = frozenset({_P.RESUMING, _P.DRAINING, _P.BAKING})
 """Their effects lead to what the registry names already, or only watch."""
 
 
+Steps = tuple[tuple[Action, str] | tuple[Action, str, int], ...]
+"""Actions, the engines that they are for, and the weight of a share, in order."""
+
+
+def _steps(state: OperationState) -> Steps:
+    """The effects of a phase. A rollback is neither warmed, questioned nor baked: its target has served before."""
+    plan = state.plan
+    new, old, candidate = plan.new, plan.old, plan.candidate
+    promoted = new if plan.kind is OperationKind.PROMOTE else ()
+    shares = tuple((Action.SHARE, candidate, weight) for weight in plan.shift_weights if plan.shifts)
+    effects: dict[OperationPhase, Steps] = {
+        _P.PREFLIGHT: _each(new, Action.CHECK),
+        # The lease comes first, so that nothing is stopped only to wait for another model's load.
+        _P.ADMITTED: ((Action.LEASE, candidate), *_make_room(plan, old), (Action.ADMIT, candidate)),
+        # A replica is admitted once those before it have their memory.
+        _P.STARTING: ((Action.START, candidate), *_each(plan.candidates, Action.ADMIT, Action.START)),
+        _P.HEALTHY: _each(new, Action.IDENTIFY, Action.RECHECK),
+        _P.WARMING: _each(promoted, Action.WARM),
+        _P.CANARY: _each(promoted, Action.PROBE, Action.IDENTIFY, Action.RECHECK),
+        _P.SHIFTING: (*shares, *_each(new[:1] if shares else (), Action.RECHECK)),
+        _P.SWITCHING: ((Action.ROUTE, candidate),),
+        _P.RESUMING: (*_each(new, Action.START), (Action.ROUTE, candidate)),
+        _P.DRAINING: _each(old, Action.DRAIN),
+        _P.BAKING: (*_each(promoted[:1], Action.WATCH), *_each(promoted, Action.RECHECK)),
+        _P.RETIRING: _stop(plan, old),
+        _P.ROLLING_BACK: _undo(plan, has_served=state.outcome is _P.ROLLED_BACK),
+    }
+    return effects.get(state.phase, ())
+
+
+def _undo(plan: OperationPlan, has_served: bool) -> Steps:
+    """The old engines serve again, and the new ones have stopped. No-op for an old one that serves."""
+    old_serve = (*_each(plan.old, Action.START), (Action.ROUTE, plan.incumbent))
+    if plan.strategy is Strategy.BLUE_GREEN and (has_served or plan.shifts):
+        return (*old_serve, *_each(plan.new, Action.DRAIN), *_stop(plan, plan.new))
+    return (*(_make_room(plan, plan.new) if has_served else _stop(plan, plan.new)), *old_serve)
+
+
+def _make_room(plan: OperationPlan, engines: tuple[str, ...]) -> Steps:
+    """With stop-then-start: the fallback serves, and the memory of the engines that served is freed."""
+    if plan.strategy is Strategy.BLUE_GREEN or plan.fallback is None:
+        return ()
+    return ((Action.ROUTE, plan.fallback), *_each(engines, Action.DRAIN), *_stop(plan, engines))
+
+
+def _stop(plan: OperationPlan, engines: Iterable[str]) -> Steps:
+    return _each((engine for engine in engines if engine not in plan.resident), Action.STOP)
+
+
+def _each(engines: Iterable[str], *actions: Action) -> Steps:
+    return tuple((action, engine) for engine in engines for action in actions)
+
+
 def path(plan: OperationPlan) -> tuple[OperationPhase, ...]:
     """The phases of this operation if nothing goes wrong."""
     phases, (state, _) = [_P.QUEUED], step(OperationState(plan), _E.BEGIN)
     while not state.is_done:
         phases.append(state.phase)
-        state, _ = _enter(state, TABLE[state.phase].leads[_E.DONE])
+        state, _ = _enter(state, TABLE[state.phase][_E.DONE])
     return (*phases, state.phase)
 
 
@@ -408,7 +387,7 @@ def step(state: OperationState, event: OperationEvent, fault: FailureReason | No
     """The operation after an event, and its reason. Raises IllegalOperationEvent."""
     if not state.takes(event):
         raise IllegalOperationEvent(f"{event} while {state.phase}")
-    to = TABLE[state.phase].leads[event]
+    to = TABLE[state.phase][event]
     if event is _E.DONE:
         after = replace(state, at=state.at + 1, tries=0)
         return Transition(after) if after.effect else _enter(after, state.outcome or to)
@@ -434,5 +413,5 @@ def _enter(state: OperationState, phase: OperationPhase, change: RouteChange | N
         previous = plan.incumbent if plan.kind is OperationKind.PROMOTE else None
         change = RouteChange(plan.model, plan.candidate, previous, plan.generation)
     if after.effect is None and phase in TABLE:  # the phase has nothing to do in this plan
-        return _enter(after, TABLE[phase].leads[_E.DONE], change)
+        return _enter(after, TABLE[phase][_E.DONE], change)
     return Transition(after, change)

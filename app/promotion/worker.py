@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.promotion import repository
 from app.promotion.repository import RegistryExecutor, now
@@ -44,8 +44,14 @@ DISK_SECONDS: Final = 2.0
 """The pause before a failed write is retried."""
 
 Write = Callable[[Registry], object]
-Happening = tuple[OperationEvent, FailureReason | None]
-"""An event of an operation, and its reason."""
+
+
+class Happening(NamedTuple):
+    """An event of an operation, its reason, and the figures that it rests on."""
+
+    event: OperationEvent
+    fault: FailureReason | None = None
+    evidence: EffectEvidence | None = None
 
 
 async def write_after(before: asyncio.Task[None] | None, registry: RegistryExecutor, write: Write) -> None:
@@ -66,9 +72,8 @@ class RunningOperation:
         self.signal: asyncio.Future[Happening] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
-        self.writing: asyncio.Task[None] | None = (
-            None  # of the latest step that runs ahead, after those before it
-        )
+        # Of the latest step that runs ahead, after those before it.
+        self.writing: asyncio.Task[None] | None = None
 
     @property
     def id(self) -> str:
@@ -89,7 +94,7 @@ class RunningOperation:
     def send(self, event: OperationEvent, fault: FailureReason) -> None:
         """Interrupt the present effect with a signal; the first one counts."""
         if not self.signal.done():
-            self.signal.set_result((event, fault))
+            self.signal.set_result(Happening(event, fault))
 
     def cancel(self, by: str) -> None:
         """Send an operator's cancel."""
@@ -100,7 +105,7 @@ class RunningOperation:
         if not self.signal.done():
             return None
         signal = self.signal.result()
-        if self.state.takes(signal[0]):
+        if self.state.takes(signal.event):
             return signal
         self.signal = asyncio.get_running_loop().create_future()
         return None
@@ -160,9 +165,9 @@ class PromotionWorker:
     async def _run_isolated(self, running: RunningOperation, event: OperationEvent) -> None:
         """Run one operation; its failures do not affect another."""
         try:
-            await self._advance(running, event)
+            await self._advance(running, Happening(event))
             while (effect := running.state.effect) is not None:
-                await self._advance(running, *await self._run_effect(running, effect))
+                await self._advance(running, await self._run_effect(running, effect))
             if running.writing is not None:
                 await running.writing
             await self._deps.remember()
@@ -175,16 +180,10 @@ class PromotionWorker:
             self._deps.memory.lease.release(running.id)  # also if it is stuck
             self.dismiss(running)
 
-    async def _advance(
-        self,
-        running: RunningOperation,
-        event: OperationEvent,
-        fault: FailureReason | None = None,
-        evidence: EffectEvidence | None = None,
-    ) -> None:
+    async def _advance(self, running: RunningOperation, happening: Happening) -> None:
         """Take the step that an event leads to; or that of a signal which came before the disk took the former."""
-        after, before = step(running.state, event, fault), running.state
-        at = now()
+        (event, fault, evidence), before, at = happening, running.state, now()
+        after = step(before, event, fault)
 
         def write(registry: Registry) -> None:
             repository.commit(registry, before, event, after, fault, evidence, at=at, actor=ACTOR)
@@ -198,9 +197,9 @@ class PromotionWorker:
                 await asyncio.wait({self._write_later(running, write)}, timeout=seconds)
                 running.check_written()
         except GenerationMoved as error:
-            signal = OperationEvent.FAILED, FailureReason("generation_moved", str(error))
+            signal = Happening(OperationEvent.FAILED, FailureReason("generation_moved", str(error)))
         if signal is not None:
-            return await self._advance(running, *signal)
+            return await self._advance(running, signal)
         running.state = after.state
         self._stepped(running, before.phase)
 
@@ -215,8 +214,7 @@ class PromotionWorker:
         until = time.monotonic() + (inf if is_watched else UNWATCHED_SECONDS)
         while True:
             if running.writing is not None:
-                either: set[asyncio.Future[Any]] = {running.writing, running.signal}
-                await asyncio.wait(either, timeout=DISK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await _first(running.writing, running.signal, seconds=DISK_SECONDS)
             running.check_written()
             if running.writing is None and await self._deps.registry.write(write):
                 return None
@@ -224,8 +222,8 @@ class PromotionWorker:
                 return signal
             if time.monotonic() > until:
                 why = "the registry cannot be written, and nothing watches the candidate meanwhile"
-                return OperationEvent.BREACHED, FailureReason("state_unavailable", why)
-            await asyncio.wait({running.signal}, timeout=DISK_SECONDS)
+                return Happening(OperationEvent.BREACHED, FailureReason("state_unavailable", why))
+            await _first(running.signal, seconds=DISK_SECONDS)
 
     def _stepped(self, running: RunningOperation, before: OperationPhase) -> None:
         """Count and log a step."""
@@ -249,52 +247,50 @@ class PromotionWorker:
 
     # ------------------------------------------------------------------------------------- effects
 
-    async def _run_effect(
-        self, running: RunningOperation, effect: Effect
-    ) -> tuple[OperationEvent, FailureReason | None, EffectEvidence | None]:
+    async def _run_effect(self, running: RunningOperation, effect: Effect) -> Happening:
         """Run an effect to its outcome, or until a legal signal interrupts it."""
         handling = asyncio.create_task(self._handle(running.state, effect), name=effect.key)
         try:
             while True:
-                either: set[asyncio.Future[Any]] = {handling, running.signal}
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                await _first(handling, running.signal)
                 if not running.signal.done():
                     return handling.result()
                 if signal := running.received():
                     if effect.action is Action.STOP:
                         await asyncio.wait([handling])  # a stop is not interrupted half-way
-                    return *signal, None
+                    return signal
         finally:
             await _cancelled(handling)
 
-    async def _handle(
-        self, state: OperationState, effect: Effect
-    ) -> tuple[OperationEvent, FailureReason | None, EffectEvidence | None]:
+    async def _handle(self, state: OperationState, effect: Effect) -> Happening:
         """Run a handler; foreign errors are translated here."""
+        seconds = TIMEOUTS.get(effect.action)
         began, event = time.monotonic(), OperationEvent.FAILED
         try:
-            async with asyncio.timeout(TIMEOUTS.get(effect.action)):
+            async with asyncio.timeout(seconds):
                 found = await HANDLERS[effect.action](self._deps, state.plan, effect)
             evidence = {"seconds": round(time.monotonic() - began, 3), **found}
             canonical(evidence)
-            return OperationEvent.DONE, None, evidence
-        except DecodeError as error:  # no audit can hold it
-            fault = FailureReason("evidence_unreadable", str(error))
+            return Happening(OperationEvent.DONE, None, evidence)
         except EffectEnding as error:
             fault = error.fault
             event = error.event if state.takes(error.event) else event
+        except DecodeError as error:  # no audit can hold it
+            fault = FailureReason("evidence_unreadable", str(error))
         except TimeoutError:
-            fault = FailureReason(
-                "timeout", f"{effect.action} was not done within {TIMEOUTS.get(effect.action, inf):g} s"
-            )
+            fault = FailureReason("timeout", f"{effect.action} was not done within {seconds or inf:g} s")
         except RegistryError as error:
             fault = FailureReason("registry_failed", str(error))
         except Exception as error:
             self._log.error("internal_error", operation=state.plan.operation, **where(error))
-            fault = FailureReason(
-                "internal_error", f"{effect.action}: {type(error).__name__}; the gateway's log says where"
-            )
-        return event, fault, None
+            why = f"{effect.action}: {type(error).__name__}; the gateway's log says where"
+            fault = FailureReason("internal_error", why)
+        return Happening(event, fault)
+
+
+async def _first(*either: asyncio.Future[Any], seconds: float | None = None) -> None:
+    """Wait until one of these is done, at most so long."""
+    await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _cancelled(task: asyncio.Task[Any]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.errors.tree import Refused
 from app.promotion.startup import reconcile
 from app.promotion.state_machine import (
     ATTEMPTS,
@@ -18,7 +19,6 @@ from app.promotion.state_machine import (
     OperationPhase,
     OperationPlan,
     OperationState,
-    PlanError,
     Strategy,
     step,
 )
@@ -200,7 +200,7 @@ def test_a_resident_engine_is_never_stopped() -> None:
     ],
 )
 def test_a_plan_that_would_interrupt_service_is_refused(changes: dict[str, object], why: str) -> None:
-    with pytest.raises(PlanError, match=why):
+    with pytest.raises(Refused, match=why):
         replace(BLUE, **changes)  # type: ignore[arg-type]
 
 
