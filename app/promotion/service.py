@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from app.config.config import Config
 from app.engines.pool import EnginePool
 from app.errors.tree import NotStarted, Refused, StateUnavailable, UnknownThing
-from app.promotion import overrides, repository, requests, steps
+from app.promotion import overrides, repository, requests, startup, steps
 from app.promotion.facts import suite_in_force, verified
 from app.promotion.inspection import ReplicaWatch
 from app.promotion.memory_admission import MemoryAdmission
@@ -19,13 +19,7 @@ from app.promotion.overrides import Override
 from app.promotion.repository import RegistryExecutor, now
 from app.promotion.requests import PromotionRequest
 from app.promotion.spec_catalogue import SpecCatalogue
-from app.promotion.startup import (
-    ACTOR,
-    Startup,
-    bound_to_reports,
-    current_roots,
-    record_configuration,
-)
+from app.promotion.startup import ACTOR, bound_to_reports, current_roots, record_configuration
 from app.promotion.state_machine import (
     Action,
     Effect,
@@ -47,6 +41,7 @@ from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
 from deploy.core.tasks import report, supervise
+from deploy.engine.spec import EngineSpec
 
 STATE_SECONDS = 10.0
 """Timeout of an operator's request to the registry."""
@@ -79,7 +74,6 @@ class PromotionService:
         self.registry = RegistryExecutor(config.state_dir, metrics, log)
         self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
         self._worker = PromotionWorker(self._deps, metrics, log)
-        self._startup = Startup(self._deps, log)
         self._coming: Mapping[str, tuple[KnownEngine, ...]] = {}  # models that a reload adds: live engines
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -113,7 +107,9 @@ class PromotionService:
             for engine in engines:
                 self.catalogue.add(engine)
             self._deps.pool.route(model, *(self.catalogue.name(engine.digest) for engine in engines))
-        self._startup.add(self._coming)
+        pool = self._deps.pool
+        names = {name for model in self._coming for name in pool.model_route(model).engines} - pool.running()
+        self._load(startup.start(self._deps, [d for d, spec in self.catalogue.items() if spec.name in names]))
 
     def engines_in_use(self) -> frozenset[str]:
         """The engines that run, or that an unfinished operation is about."""
@@ -141,15 +137,19 @@ class PromotionService:
             if names != self._deps.config.models[model].live:
                 self._log.warning("live_is_not_configured", model=model, engine=", ".join(names))
         await self._deps.remember()
-        await self._startup.begin(live, [state.plan for state, _ in unfinished])
+        plans = [state.plan for state, _ in unfinished]
+        self._load(await startup.begin(self._deps, self._log, live, plans))
         waiting = sorted(gated & {engine for engines in live.values() for engine in engines})
         watch = ReplicaWatch(self._deps.pool, self.catalogue, self._log)
-        self._tasks = [
+        self._tasks += [
             supervise(partial(self._verify_weights, waiting), "weights"),
             supervise(watch.run, "replicas"),
         ]
         for state, created in unfinished:
             self._worker.run(self._worker.reserve(state, created), OperationEvent.RESTART)
+
+    def _load(self, waiting: list[EngineSpec]) -> None:
+        self._tasks.append(supervise(partial(startup.load, self._deps, self._log, waiting), "boot"))
 
     def _found(
         self, registry: Registry
@@ -195,7 +195,7 @@ class PromotionService:
         """Stop; an operation that runs is recovered at the next start. Idempotent."""
         for task in self._tasks:
             task.cancel()
-        await self._startup.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._worker.stop()
         await self.registry.close()
 

@@ -5,10 +5,8 @@ processes that have to be started are loaded one after the other, live ones firs
 driver are all started at once.
 """
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 
 from app.config.config import Config
 from app.engines.backend import Backend, loggable
@@ -23,7 +21,6 @@ from app.registry.registry import Registry
 from app.registry.values import AuditEntry, KnownArtefact, KnownEngine, OperationRow, RouteChange
 from app.telemetry.log import Logger
 from deploy.core.errors import DeployError
-from deploy.core.tasks import supervise
 from deploy.drivers import factory
 from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 
@@ -51,76 +48,65 @@ def reconcile(
     return sorted({*running} - wanted - involved), sorted(wanted)
 
 
-class Startup:
-    """One start. Call `begin` before the first request; loading continues in the background."""
+async def begin(
+    deps: Dependencies,
+    log: Logger,
+    live: Mapping[str, tuple[str, ...]],
+    unfinished: Collection[OperationPlan],
+) -> list[EngineSpec]:
+    """Stop orphans, and start the wanted engines. Returns those that `load` has to load.
 
-    def __init__(self, deps: Dependencies, log: Logger) -> None:
-        self._deps = deps
-        self._log = log
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def begin(self, live: Mapping[str, tuple[str, ...]], unfinished: Collection[OperationPlan]) -> None:
-        """`live` are the engines of each model, `unfinished` the operations that a start found."""
-        catalogue, config = self._deps.catalogue, self._deps.config
-        resident = {catalogue.digest(name) for model in config.models.values() for name in model.fallback}
-        served = {engine for engines in live.values() for engine in engines}
+    `live` are the engines of each model, `unfinished` the operations that a start found.
+    """
+    catalogue, config = deps.catalogue, deps.config
+    resident = {catalogue.digest(name) for model in config.models.values() for name in model.fallback}
+    served = {engine for engines in live.values() for engine in engines}
+    try:
+        found = await factory.running(tuple(catalogue.values()), state_dir=config.state_dir)
+    except DeployError as error:
+        log.error("engines_unknown", error=loggable(error))
+        found = ()
+    running = {one.spec: one for one in found}
+    orphans, starts = reconcile(live, unfinished, resident, running)
+    for orphan in (running[engine] for engine in orphans):
+        log.warning("orphan", engine=orphan.engine)
         try:
-            found = await factory.running(tuple(catalogue.values()), state_dir=config.state_dir)
+            await factory.remove(orphan)
         except DeployError as error:
-            self._log.error("engines_unknown", error=loggable(error))
-            found = ()
-        running = {one.spec: one for one in found}
-        orphans, starts = reconcile(live, unfinished, resident, running)
-        for orphan in (running[engine] for engine in orphans):
-            self._log.warning("orphan", engine=orphan.engine)
-            try:
-                await factory.remove(orphan)
-            except DeployError as error:
-                self._log.error("orphan_stays", engine=orphan.engine, error=loggable(error))
-        up = {one.spec for one in found if one.running}
-        self._start(sorted(starts, key=lambda engine: engine not in served), up)
+            log.error("orphan_stays", engine=orphan.engine, error=loggable(error))
+    up = {one.spec for one in found if one.running}
+    return start(deps, sorted(starts, key=lambda engine: engine not in served), up)
 
-    def add(self, models: Iterable[str]) -> None:
-        """Start the engines of models that came later."""
-        pool = self._deps.pool
-        names = {name for model in models for name in pool.model_route(model).engines} - pool.running()
-        self._start([engine for engine, spec in self._deps.catalogue.items() if spec.name in names], ())
 
-    async def stop(self) -> None:
-        """Stop loading; engines that were not loaded stay down."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+def start(deps: Dependencies, engines: Iterable[str], up: Collection[str] = ()) -> list[EngineSpec]:
+    """Start engines in the background, but for containers and processes that do not run; those are returned, for `load`."""
+    waiting = []
+    for engine in engines:
+        spec = deps.catalogue[engine]
+        if spec.driver in ("docker", "process") and engine not in up:
+            waiting.append(spec)
+        else:
+            _backend(deps, spec).want()
+    return waiting
 
-    def _start(self, engines: Iterable[str], up: Collection[str]) -> None:
-        """Start each in the background; a container or process that does not run has to wait for its turn to load."""
-        waiting = []
-        for engine in engines:
-            spec = self._deps.catalogue[engine]
-            if spec.driver in ("docker", "process") and engine not in up:
-                waiting.append(spec)
-            else:
-                self._backend(spec).want()
-        if waiting:
-            self._tasks.append(supervise(partial(self._load, waiting), "boot"))
 
-    async def _load(self, waiting: list[EngineSpec]) -> None:
-        """Load one after the other; a failed one is not retried here."""
-        while waiting:
-            spec = waiting.pop(0)
-            try:
-                async with self._deps.memory.lease.held(HOLDER, wait_s=LOAD_SECONDS):
-                    await self._backend(spec).up()
-            except (DeployError, OSError) as error:
-                # Its driver retries as long as it is wanted; the others do not wait for that.
-                why = loggable(error) if isinstance(error, DeployError) else error.strerror
-                self._log.error("engine_down", engine=spec.name, error=why)
+async def load(deps: Dependencies, log: Logger, waiting: list[EngineSpec]) -> None:
+    """Load one after the other; a failed one is not retried here: its driver does that as long as it is wanted."""
+    while waiting:
+        spec = waiting.pop(0)
+        try:
+            async with deps.memory.lease.held(HOLDER, wait_s=LOAD_SECONDS):
+                await _backend(deps, spec).up()
+        except (DeployError, OSError) as error:
+            why = loggable(error) if isinstance(error, DeployError) else error.strerror
+            log.error("engine_down", engine=spec.name, error=why)
 
-    def _backend(self, spec: EngineSpec) -> Backend:
-        """The engine, with a model that it serves; any model if there is none."""
-        models, pool = self._deps.config.models, self._deps.pool
-        serves = (name for name in models if spec.name in pool.model_route(name).engines)
-        return pool.backend(spec, next(serves, next(iter(models))))
+
+def _backend(deps: Dependencies, spec: EngineSpec) -> Backend:
+    """The engine, with a model that it serves; any model if there is none."""
+    models = deps.config.models
+    serves = (name for name in models if spec.name in deps.pool.model_route(name).engines)
+    return deps.pool.backend(spec, next(serves, next(iter(models))))
 
 
 # -------------------------------------------------------------------- the configuration
