@@ -13,7 +13,6 @@ nothing else is used, and the next one waits longer. Each step is made without a
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from math import ceil
 from typing import Final
 
@@ -37,10 +36,6 @@ _MESSAGES = {
     "daily_budget": "the key {name!r} has used up its {limit} tokens of this day (UTC)",
     "budget": "the key {name!r} has used up its {limit} tokens; ask an operator for a larger budget",
 }
-_elapsed: Final[Callable[[], float]] = (
-    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
-)
-"""Seconds that no step of the wall clock moves; where the system can tell, with those that it was suspended."""
 
 
 class SteadyClock:
@@ -49,7 +44,7 @@ class SteadyClock:
     def __init__(
         self,
         wall: Callable[[], float] = time.time,  # noqa: TID251
-        elapsed: Callable[[], float] = _elapsed,
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wall, self._elapsed = wall, elapsed
         self._began, self._at = wall(), elapsed()
@@ -75,20 +70,17 @@ class Account:
         self.created = created
         self.meter = meter or Meter()
         self.in_flight = self.reserved = 0
-        self.changed = False  # since it was last written
 
     def begin(self, now: float) -> "Admission":
         """Open a request, to be ended once. Raises KeyLimited."""
         limits = self.limits
-        if limits is not UNLIMITED:
-            self.check_budgets(now)
-            if limits.concurrency is not None and self.in_flight >= limits.concurrency:
-                raise self._refusal("concurrency", 1.0)
-            if limits.rpm is not None:
-                used = self.of_minute("rpm", self.meter.requests + 1, limits.rpm)
-                self.meter = self.meter._replace(requests=used)
+        self.check_budgets(now)
+        if limits.concurrency is not None and self.in_flight >= limits.concurrency:
+            raise self._refusal("concurrency", 1.0)
+        if limits.rpm is not None:
+            used = self.of_minute("rpm", self.meter.requests + 1, limits.rpm)
+            self.meter = self.meter._replace(requests=used)
         self.in_flight += 1
-        self.changed = True
         return Admission(self)
 
     def check_budgets(self, now: float) -> None:
@@ -113,7 +105,6 @@ class Account:
         requests, tokens, at, day, today, total = _run_off(self.limits, self.meter, now)
         tokens = 0.0 if self.limits.tpm is None else max(tokens + used - held, 0.0)
         self.meter = Meter(requests, tokens, at, day, min(today + used, MOST), min(total + used, MOST))
-        self.changed = True
 
     def _refusal(self, limit: str, after: float | None) -> KeyLimited:
         """The error for a limit that is exceeded; try again after so many seconds, or never."""
@@ -155,13 +146,12 @@ class Admission:
     def reserve(self, body_bytes: int, reply: int, now: float) -> None:
         """Reserve the tokens that the request, or one more reply to it, may use. Raises KeyLimited."""
         account, most = self._account, body_bytes + reply  # a token has at least one byte
-        if account.limits is not UNLIMITED:
-            account.check_budgets(now)
-            if (tpm := account.limits.tpm) is not None:
-                minute = min(estimate(body_bytes, reply), tpm)
-                used = account.of_minute("tpm", account.meter.tokens + minute, tpm)
-                account.meter = account.meter._replace(tokens=used)
-                self._minute += minute
+        account.check_budgets(now)
+        if (tpm := account.limits.tpm) is not None:
+            minute = min(estimate(body_bytes, reply), tpm)
+            used = account.of_minute("tpm", account.meter.tokens + minute, tpm)
+            account.meter = account.meter._replace(tokens=used)
+            self._minute += minute
         account.reserved += most
         self.reserved += most
 
@@ -191,6 +181,6 @@ class Accounts:
             account = self.known.get(key.name)
             if account is None or account.created != key.created:
                 account = Account(key.name, meter=stored.get(key.name), created=key.created)
-            account.limits = UNLIMITED if key.limits == UNLIMITED else key.limits
+            account.limits = key.limits
             known[key.name] = account
         self.known = known

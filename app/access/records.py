@@ -12,61 +12,65 @@ from typing import Any, Final, Literal
 
 from app.access.accounts import ANONYMOUS
 from app.access.keys import MAX_KEYS, digest
-from app.access.roles import ROLE_NAMES
 from app.errors.tree import BadField, Refused, UnknownThing
-from app.registry.registry import Registry
-from app.registry.values import AuditEntry, KeyLimits, KnownKey, KnownOperator, timestamp
+from app.registry.registry import TABLES, Registry
+from app.registry.values import AuditEntry, KnownKey, KnownOperator, timestamp
 
 ADMIN: Final = "admin"
 """The operator whose token is made at the first start, or configured; has the role administer."""
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_OF_THE_CONFIGURATION: Final = re.compile(r"key-[0-9]+")
+Kind = Literal["key", "operator"]
+KINDS: Final[Mapping[Kind, type[KnownKey | KnownOperator]]] = {"key": KnownKey, "operator": KnownOperator}
 _RESERVED: Final = {
-    "key": frozenset({ANONYMOUS}),
-    "operator": frozenset({ADMIN, "configuration", "gateway", "operator", "SIGHUP"}),
+    "key": re.compile(rf"{ANONYMOUS}|key-[0-9]+"),
+    "operator": re.compile(rf"{ADMIN}|configuration|gateway|operator|SIGHUP"),
 }
 """Names that would be taken for somebody else in a metric, a log line or the audit."""
 
-Kind = Literal["key", "operator"]
+
+def add(
+    registry: Registry, kind: Kind, name: str, actor: str, detail: Mapping[str, Any], **columns: Any
+) -> str:
+    """Add a caller's key (`limits`) or an operator (`role`); the secret. `detail` is for the audit.
+
+    Raises BadField (name), Refused (name_taken, too_many_keys, too_many_operators).
+    """
+    if _RESERVED[kind].fullmatch(name):
+        raise BadField(f"name: {name} means somebody else already; take another", param="name")
+    known = _known(registry, kind)
+    if name in known:
+        why = f"there is a {kind} {name} already; revoke it first, or take another name"
+        raise Refused(why, "name_taken")
+    if len(known) >= MAX_KEYS:
+        raise Refused(f"there are {MAX_KEYS} {kind}s, and no more fit; revoke one first", f"too_many_{kind}s")
+    secret, entry = new_key(kind), _entry(kind, "added", name, actor, **detail)
+    value = KINDS[kind](name=name, digest=digest(secret), created=entry.at, **columns)
+    registry.add_named(value, entry)
+    return secret
 
 
-def add_key(registry: Registry, name: str, limits: KeyLimits, actor: str) -> str:
-    """Add a caller's key; its secret. Raises BadField (name), Refused (name_taken, too_many_keys)."""
-    stated = {limit: value for limit, value in asdict(limits).items() if value is not None}
-    return _add("key", registry, _entry(actor, "api_key.added", name, limits=stated), limits=limits)
-
-
-def add_operator(registry: Registry, name: str, role: str, actor: str) -> str:
-    """Add an operator; the token. Raises BadField (name, role), Refused (name_taken, too_many_operators)."""
-    if role not in ROLE_NAMES:
-        raise BadField(f"role: must be one of {', '.join(ROLE_NAMES)}", param="role")
-    return _add("operator", registry, _entry(actor, "operator.added", name, role=role), role=role)
-
-
-def limit_key(registry: Registry, name: str, changes: Mapping[str, int | None], actor: str) -> None:
+def limit(registry: Registry, kind: Kind, name: str, actor: str, changes: Mapping[str, int | None]) -> None:
     """Change limits of a caller's key; None takes one away. Its secret and what it has used stay. Raises UnknownThing."""
-    limits = replace(_active("key", name, registry).limits, **changes)
-    registry.change(KnownKey, _entry(actor, "api_key.limited", name, limits=dict(changes)), **asdict(limits))
+    limits = replace(_active(registry, kind, name).limits, **changes)
+    registry.change(KnownKey, _entry(kind, "limited", name, actor, limits=dict(changes)), **asdict(limits))
 
 
-def rotate_key(registry: Registry, name: str, overlap: int, actor: str) -> str:
+def rotate(registry: Registry, kind: Kind, name: str, actor: str, overlap: int) -> str:
     """Give a caller's key a new secret, which is returned; the old one works for `overlap` seconds more.
 
     Limits, usage and budget stay. Raises UnknownThing.
     """
-    known, secret = _active("key", name, registry), new_key("key")
+    known, secret = _active(registry, kind, name), new_key(kind)
     until = timestamp(datetime.now(UTC) + timedelta(seconds=overlap))
-    entry = _entry(actor, "api_key.rotated", name, old_until=until)
-    columns = {"digest": digest(secret).hex(), "old_digest": known.digest, "old_until": until}
-    registry.change(KnownKey, entry, **columns)
+    columns = {"digest": digest(secret), "old_digest": known.digest, "old_until": until}
+    registry.change(KnownKey, _entry(kind, "rotated", name, actor, old_until=until), **columns)
     return secret
 
 
 def revoke(registry: Registry, kind: Kind, name: str, actor: str) -> None:
     """Revoke a caller's key or an operator. Raises UnknownThing."""
-    known = _active(kind, name, registry)
-    entry = _entry(actor, f"{'api_' if kind == 'key' else ''}{kind}.revoked", name)
-    registry.change(type(known), entry, revoked=entry.at)
+    _active(registry, kind, name)
+    entry = _entry(kind, "revoked", name, actor)
+    registry.change(KINDS[kind], entry, revoked=entry.at)
 
 
 def new_key(kind: Kind) -> str:
@@ -74,40 +78,20 @@ def new_key(kind: Kind) -> str:
     return f"{'sk' if kind == 'key' else 'op'}-manners-{secrets.token_urlsafe(32)}"
 
 
-def _known(kind: Kind, registry: Registry) -> dict[str, Any]:
+def _known(registry: Registry, kind: Kind) -> dict[str, Any]:
     """The keys or operators that are not revoked, by name."""
-    rows = registry.all(KnownKey) if kind == "key" else registry.all(KnownOperator)
-    return {row.name: row for row in rows if row.revoked is None}
+    return {row.name: row for row in registry.all(KINDS[kind]) if row.revoked is None}
 
 
-def _active(kind: Kind, name: str, registry: Registry) -> Any:
+def _active(registry: Registry, kind: Kind, name: str) -> Any:
     """The one of this name. Raises UnknownThing."""
-    if (known := _known(kind, registry).get(name)) is not None:
+    if (known := _known(registry, kind).get(name)) is not None:
         return known
     whose = "admin's token and keys of the configuration are changed in their files: then manners reload"
     text = f"the state folder has no {kind} {name[:64]!r} (manners {kind} list); {whose}"
     raise UnknownThing(text, f"{kind}_not_found")
 
 
-def _add(kind: Kind, registry: Registry, entry: AuditEntry, **columns: Any) -> str:
-    """The secret of a new one. Raises BadField, Refused: the name cannot be given, or there is no room."""
-    name, made = entry.subject, KnownKey if kind == "key" else KnownOperator
-    if not NAME.fullmatch(name):
-        raise BadField(f"name: must match ^{NAME.pattern}$", param="name")
-    if name in _RESERVED[kind] or (kind == "key" and _OF_THE_CONFIGURATION.fullmatch(name)):
-        raise BadField(f"name: {name} means somebody else already; take another", param="name")
-    known = _known(kind, registry)
-    if name in known:
-        raise Refused(
-            f"there is a {kind} {name} already; revoke it first, or take another name", "name_taken"
-        )
-    if len(known) >= MAX_KEYS:
-        raise Refused(f"there are {MAX_KEYS} {kind}s, and no more fit; revoke one first", f"too_many_{kind}s")
-    secret = new_key(kind)
-    registry.add_named(made(name=name, digest=digest(secret).hex(), created=entry.at, **columns), entry)
-    return secret
-
-
-def _entry(actor: str, verb: str, name: str, **detail: Any) -> AuditEntry:
-    at = timestamp(datetime.now(UTC))
+def _entry(kind: Kind, done: str, name: str, actor: str, **detail: Any) -> AuditEntry:
+    verb, at = f"{TABLES[KINDS[kind]]}.{done}", timestamp(datetime.now(UTC))
     return AuditEntry(at=at, actor=actor, verb=verb, subject=name, detail=detail)

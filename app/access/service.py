@@ -5,10 +5,10 @@ gateway that is killed loses the usage of that time at most.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
-from math import inf
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from app.access.accounts import DAY, Accounts, unix_now
@@ -18,10 +18,12 @@ from app.access.roles import Role
 from app.config.config import Config
 from app.errors.tree import StateUnavailable, Unauthorized
 from app.registry.registry import Registry, RegistryReader
-from app.registry.values import KnownKey, KnownOperator, Meter
+from app.registry.values import KnownKey, KnownOperator, Meter, timestamp
 from deploy.core.tasks import supervise
 
 FLUSH_SECONDS = 2.0
+NEVER = "9999"
+"""Later than any time."""
 
 T = TypeVar("T")
 
@@ -56,6 +58,7 @@ class AccessService:
         self._do = do
         self._changed: Callable[[Config], None] = lambda config: None
         self._flusher: asyncio.Task[None] | None = None
+        self._written: dict[str, Meter] = {}
         self.accounts = Accounts()
         self.take(config, admin_token, AccessRecords())
 
@@ -86,28 +89,26 @@ class AccessService:
         return read_admin_token(config.secrets.admin_token, config.state_dir) or self._admin_token
 
     def take(self, config: Config, admin_token: str, found: AccessRecords) -> None:
-        """Replace keys, operators and the admin's token in one step."""
-        self._config, self._admin_token, self._records = config, admin_token, found
-        now, self._old_secret_ends, digests = unix_now(), inf, dict[bytes, str]()
-        active = [key for key in found.keys if key.revoked is None]
-        for key in active:
-            digests[bytes.fromhex(key.digest)] = key.name
-            if key.old_digest and key.old_until:
-                end = datetime.fromisoformat(key.old_until).timestamp()
-                if end > now:
-                    digests[bytes.fromhex(key.old_digest)] = key.name
-                    self._old_secret_ends = min(self._old_secret_ends, end)
-        configured = config.secrets.api_keys
-        # As the ring names them.
-        self._configured = [
-            KnownKey(name=f"key-{number}", digest="", created="") for number in range(1, len(configured) + 1)
-        ]
-        self.accounts.take((*self._configured, *active), found.usages)
-        operators = [one for one in found.operators if one.revoked is None]
-        tokens = {bytes.fromhex(one.digest): one.name for one in operators} | {digest(admin_token): ADMIN}
-        closed = bool(found.keys) or not config.listen.is_loopback
-        self.callers, self.operators = KeyRing(configured, digests, closed), KeyRing((), tokens)
-        self.roles = {one.name: Role[one.role.upper()] for one in operators} | {ADMIN: Role.ADMINISTER}
+        """Replace keys, operators and the admin's token in one step. Those of the configuration have no time of creation."""
+        self._config, self._admin_token, self._records, now = config, admin_token, found, _now()
+        self._keys = [
+            KnownKey(name=f"key-{number}", digest=digest(key), created="")
+            for number, key in enumerate(config.secrets.api_keys, 1)
+        ] + [*found.keys]
+        token, role = digest(admin_token), str(Role.ADMINISTER)
+        self._operators = [KnownOperator(name=ADMIN, digest=token, role=role, created=""), *found.operators]
+        keys = [key for key in self._keys if key.revoked is None]
+        operators = [one for one in self._operators if one.revoked is None]
+        self.accounts.take(keys, found.usages)
+        old = {key.old_digest: key for key in keys if key.old_digest and (key.old_until or "") > now}
+        self._old_secret_ends = min((key.old_until or "" for key in old.values()), default=NEVER)
+        named = {
+            **{key.digest: key.name for key in keys},
+            **{secret: key.name for secret, key in old.items()},
+        }
+        self.callers = KeyRing(named, closed=bool(found.keys) or not config.listen.is_loopback)
+        self.operators = KeyRing({one.digest: one.name for one in operators})
+        self.roles = {one.name: Role[one.role.upper()] for one in operators}
         self._changed(config)
 
     def check(self, authorization: str) -> str | None:
@@ -120,58 +121,51 @@ class AccessService:
             raise Unauthorized("this key is not known here")
         return role
 
-    async def change(self, kind: Kind, name: str, change: Callable[[Registry], str | None]) -> dict[str, Any]:
+    async def change(
+        self, kind: Kind, name: str, actor: str, change: Callable[..., str | None]
+    ) -> dict[str, Any]:
         """Change a key or operator by a function of `records`; its view, with its new secret, if it has one,
         under "key" or "token".
         """
-        secret, found = await self._do(lambda registry: (change(registry), read(registry)))
+        secret, found = await self._do(lambda registry: (change(registry, kind, name, actor), read(registry)))
         self.take(self._config, self._admin_token, found)
         view = next(one for one in self.listed(kind) if one["name"] == name)
         return {**view, "key" if kind == "key" else "token": secret} if secret else view
 
     async def flush(self) -> None:
         """Write the usage since the last time. What cannot be written is retried the next time."""
-        changed = [one for one in self.accounts.known.values() if one.changed and one.created]
-        if not changed:
-            return
-        meters = {account.name: account.meter for account in changed}
-        for account in changed:
-            account.changed = False
-        try:
-            await self._do(lambda registry: registry.write_usage(meters))
-        except StateUnavailable:  # counted in the metrics
-            for account in changed:
-                account.changed = True
+        stored = [account for account in self.accounts.known.values() if account.created]
+        meters = {one.name: one.meter for one in stored if one.meter != self._written.get(one.name)}
+        if meters:
+            with suppress(StateUnavailable):  # counted in the metrics
+                await self._do(lambda registry: registry.write_usage(meters))
+                self._written |= meters
 
     async def _flush_for_ever(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
-            if unix_now() >= self._old_secret_ends:
+            if _now() >= self._old_secret_ends:
                 self.take(self._config, self._admin_token, self._records)
             await self.flush()
 
     def listed(self, kind: Kind) -> list[dict[str, Any]]:
-        """All keys, of the configuration, then those of the state folder; or all operators as they see each other."""
-        if kind == "key":
-            return [self._view(key) for key in (*self._configured, *self._records.keys)]
-        names = ("name", "role", "created", "revoked")
-        admin = {"name": ADMIN, "role": str(Role.ADMINISTER), "created": None, "revoked": None}
-        return [admin, *({name: getattr(one, name) for name in names} for one in self._records.operators)]
+        """All keys or operators, as operators see them, those of the configuration first: never a secret or a digest.
 
-    def _view(self, key: KnownKey) -> dict[str, Any]:
-        """A key as operators see it; never its secret or its digest. One of the configuration is not metered over a restart."""
-        account = self.accounts.known.get(key.name) if key.revoked is None else None
-        meter = account.meter if account else self._records.usages.get(key.name, Meter())
-        used: dict[str, int | None] = {"today": None, "total": None}
-        if key.created:
-            today = meter.today if meter.day >= int(unix_now() // DAY) else 0
-            used = {"today": today, "total": meter.total}
-        return {
-            "name": key.name,
-            "source": "state" if key.created else "configuration",
-            "limits": asdict(key.limits),
-            "used": {**used, "in_flight": account.in_flight if account else 0},
-            "created": key.created or None,
-            "revoked": key.revoked,
-            "old_secret_until": key.old_until,
-        }
+        What a key of the configuration has used is counted from the start.
+        """
+        rows: Sequence[KnownKey | KnownOperator] = self._keys if kind == "key" else self._operators
+        return [self._view(row) for row in rows]
+
+    def _view(self, row: KnownKey | KnownOperator) -> dict[str, Any]:
+        shared = {"name": row.name, "created": row.created or None, "revoked": row.revoked}
+        if isinstance(row, KnownOperator):
+            return {**shared, "role": row.role}
+        account = self.accounts.known.get(row.name) if row.revoked is None else None
+        meter = account.meter if account else self._records.usages.get(row.name, Meter())
+        today = meter.today if meter.day >= int(unix_now() // DAY) else 0
+        used = {"today": today, "total": meter.total, "in_flight": account.in_flight if account else 0}
+        return {**shared, "limits": asdict(row.limits), "used": used, "old_secret_until": row.old_until}
+
+
+def _now() -> str:
+    return timestamp(datetime.fromtimestamp(unix_now(), UTC))

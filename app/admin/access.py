@@ -16,12 +16,13 @@ from app.http.replies import reply
 from app.registry.values import KeyLimits
 
 Count = Annotated[int, Field(ge=1, le=10**15)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
 _LIMITS: Any = {field.name: (Count | None, None) for field in fields(KeyLimits)}
 LimitsBody = create_model("LimitsBody", __base__=AdminBody, **_LIMITS)
 """`PATCH /admin/keys/NAME`: null takes a limit away."""
-KeyBody = create_model("KeyBody", __base__=LimitsBody, name=(str, ...))
+KeyBody = create_model("KeyBody", __base__=LimitsBody, name=(Name, ...))
 """`POST /admin/keys`."""
 
 
@@ -34,40 +35,37 @@ class RotateBody(AdminBody):
 class OperatorBody(AdminBody):
     """`POST /admin/operators`."""
 
-    name: str
-    role: str
+    name: Name
+    role: Annotated[str, Field(pattern=f"^({'|'.join(roles.ROLE_NAMES)})$")]
 
 
 def access_router(access: AccessService) -> APIRouter:
     """Routes to list and change callers' keys and operators."""
     routes = APIRouter()
 
-    async def changed(
-        request: Request, kind: records.Kind, name: str, work: Any, status: int = 200, **given: Any
-    ) -> Response:
-        change = partial(work, name=name, actor=actor(request), **given)
-        return reply(request, await access.change(kind, name, change), status)
-
     @routes.post("/admin/keys", status_code=201)
     async def add_key(request: Request) -> Response:
-        asked = (await read_body(request, KeyBody)).model_dump()
-        name = asked.pop("name")
-        return await changed(request, "key", name, records.add_key, 201, limits=KeyLimits(**asked))
-
-    @routes.patch("/admin/keys/{name}")
-    async def limit_key(request: Request, name: str) -> Response:
-        changes = (await read_body(request, LimitsBody)).model_dump(exclude_unset=True)
-        return await changed(request, "key", name, records.limit_key, changes=changes)
-
-    @routes.post("/admin/keys/{name}/rotate")
-    async def rotate_key(request: Request, name: str) -> Response:
-        overlap = (await read_body(request, RotateBody)).overlap_seconds
-        return await changed(request, "key", name, records.rotate_key, overlap=overlap)
+        limits = (await read_body(request, KeyBody)).model_dump(exclude_none=True)
+        name = limits.pop("name")
+        work = partial(records.add, detail={"limits": limits}, limits=KeyLimits(**limits))
+        return reply(request, await access.change("key", name, actor(request), work), 201)
 
     @routes.post("/admin/operators", status_code=201)
     async def add_operator(request: Request) -> Response:
         body = await read_body(request, OperatorBody)
-        return await changed(request, "operator", body.name, records.add_operator, 201, role=body.role)
+        work = partial(records.add, detail={"role": body.role}, role=body.role)
+        return reply(request, await access.change("operator", body.name, actor(request), work), 201)
+
+    @routes.patch("/admin/keys/{name}")
+    async def limit(request: Request, name: str) -> Response:
+        changes = (await read_body(request, LimitsBody)).model_dump(exclude_unset=True)
+        work = partial(records.limit, changes=changes)
+        return reply(request, await access.change("key", name, actor(request), work))
+
+    @routes.post("/admin/keys/{name}/rotate")
+    async def rotate(request: Request, name: str) -> Response:
+        work = partial(records.rotate, overlap=(await read_body(request, RotateBody)).overlap_seconds)
+        return reply(request, await access.change("key", name, actor(request), work))
 
     def add_kind(kind: records.Kind) -> None:
         @routes.get(f"/admin/{kind}s")
@@ -76,7 +74,7 @@ def access_router(access: AccessService) -> APIRouter:
 
         @routes.delete(f"/admin/{kind}s/{{name}}")
         async def revoke(request: Request, name: str) -> Response:
-            return await changed(request, kind, name, partial(records.revoke, kind=kind))
+            return reply(request, await access.change(kind, name, actor(request), records.revoke))
 
     add_kind("key")
     add_kind("operator")

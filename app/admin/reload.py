@@ -5,7 +5,8 @@ a partial change. Requests in progress keep the old configuration.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.access.service import AccessService, read
@@ -19,27 +20,18 @@ from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 
 
+@dataclass
 class Reloader:
-    """Holds the configuration in force. `read` reads it again; `takers` get the new one, and must not fail."""
+    """Holds the configuration in force. `_read` reads it again; `_takers` get the new one, and must not fail."""
 
-    def __init__(
-        self,
-        config: Config,
-        read: Callable[[], Config],
-        takers: Iterable[Callable[[Config], None]],
-        access: AccessService,
-        promotions: PromotionService,
-        metrics: Metrics,
-        log: Logger,
-    ) -> None:
-        self.config = config
-        self._read = read
-        self._takers = tuple(takers)
-        self._access = access
-        self._promotions = promotions
-        self._metrics = metrics
-        self._log = log
-        self._one_at_a_time = asyncio.Lock()
+    config: Config
+    _read: Callable[[], Config]
+    _takers: Sequence[Callable[[Config], None]]
+    _access: AccessService
+    _promotions: PromotionService
+    _metrics: Metrics
+    _log: Logger
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def reload(self, actor: str) -> dict[str, Any]:
         """Read everything again and apply it; returns the changed keys of the configuration.
@@ -61,24 +53,18 @@ class Reloader:
 
     async def _reload(self, actor: str) -> tuple[Key, ...]:
         try:
-            config, token = await asyncio.to_thread(self._read_files)
-        except ConfigError as error:
+            config = await asyncio.to_thread(self._read)
+            token = await asyncio.to_thread(self._access.token_for, config)
+        except (ConfigError, OSError, UnicodeDecodeError) as error:
             raise Refused(f"{error}; nothing was changed", "configuration_invalid") from None
         keys = changed_keys(self.config, config)
         if restart := restart_keys(self.config, config, self._promotions.engines_in_use()):
             names = ", ".join(shown(restart))
-            raise Refused(
-                f"a restart is needed for {names}: restart the gateway, or put the file back; nothing was changed",
-                "restart_required",
-            )
+            cure = "restart the gateway, or put the file back; nothing was changed"
+            raise Refused(f"a restart is needed for {names}: {cure}", "restart_required")
         await self._promotions.prepare(config)
-        entry = AuditEntry(
-            at=now(),
-            actor=actor,
-            verb="configuration.reloaded",
-            subject="gateway",
-            detail={"changed": shown(keys)},
-        )
+        verb, detail = "configuration.reloaded", {"changed": shown(keys)}
+        entry = AuditEntry(at=now(), actor=actor, verb=verb, subject="gateway", detail=detail)
         # Read behind the note, in one piece of work: a change that comes after it is taken after it.
         _, found = await self._promotions.do(lambda registry: (registry.note(entry), read(registry)))
         # Nothing waits and nothing fails from here on.
@@ -87,12 +73,3 @@ class Reloader:
         self._access.take(config, token, found)
         self.config = config
         return keys
-
-    def _read_files(self) -> tuple[Config, str]:
-        config = self._read()
-        try:
-            return config, self._access.token_for(config)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"gateway.state: admin.token: {getattr(error, 'strerror', 'not UTF-8 text')}"
-            ) from None

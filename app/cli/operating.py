@@ -171,7 +171,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "key revoke": Verb("end a key, at once", "DELETE keys/{name}", view.line("{name} is revoked"), (_NAME,), offline=True),
     "key list": Verb("all keys, without their secrets", "GET keys", view.table("keys", {
         "key": "name", **{limit: f"limits.{limit}" for limit in LIMITS}, "used today": "used.today", "in all": "used.total",
-        "from": "source", "since": "created", "revoked": "revoked",
+        "since": "created", "revoked": "revoked",
     }), offline=True),
     "operator add": Verb("make an operator; its secret is printed once", "POST operators", view.show_secret, (
         _NAME,

@@ -94,7 +94,6 @@ class KeyLimits:
 
 
 UNLIMITED: Final = KeyLimits()
-"""Of most keys: requests compare with it by identity and then compute nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import pytest
 from app.__main__ import main
 from app.access import records
 from app.registry.registry import Registry, RegistryReader
-from app.registry.values import UNLIMITED, KnownKey
+from app.registry.values import KnownKey
 from tests.app.cli.test_access import HEAD
 
 
@@ -18,7 +18,7 @@ def state(tmp_path: Path) -> Path:
     (tmp_path / "manners.toml").write_text(HEAD + 'state = "state"\n')
     (tmp_path / "state").mkdir(mode=0o700)
     with Registry(tmp_path / "state" / "registry.db") as registry:
-        records.add_key(registry, "first", UNLIMITED, "admin")
+        records.add(registry, "key", "first", "admin", {})
     return tmp_path / "state" / "registry.db"
 
 
@@ -35,7 +35,7 @@ def test_a_backup_beside_a_writer_is_restored_and_what_was_there_is_kept(state: 
     copy = tmp_path / "copy"
     with Registry(state) as registry:
         assert run(state, "backup", copy) == 0
-        records.add_key(registry, "second", UNLIMITED, "admin")
+        records.add(registry, "key", "second", "admin", {})
     assert copy.stat().st_mode & 0o777 == 0o600
     assert run(state, "restore", copy) == 0
     assert (keys(state), keys(state.with_name("registry.db.replaced"))) == (["first"], ["first", "second"])

@@ -104,28 +104,23 @@ async def test_the_operators_listener_needs_their_token(home: GatewayFixture, pa
 
 async def test_a_ring_does_not_hold_its_keys() -> None:
     """A dump of the process's objects shows digests."""
-    ring = KeyRing(["secret-key"])
+    ring = KeyRing({digest("secret-key"): "key-1"})
     assert "secret" not in repr(vars(ring))
     ring.check("Bearer secret-key")
     with pytest.raises(Unauthorized):
         ring.check("Bearer secret-kez")
 
 
-async def test_a_right_key_is_recognized_again_and_no_other_by_it() -> None:
-    """Its digest is made once; a wrong key's each time."""
-    ring = KeyRing(["first", "second"], {digest("stored"): "annie"})
-    for _ in range(2):
-        for key, name in (("second", "key-2"), ("stored", "annie"), ("first", "key-1")):
-            assert ring.check(f"Bearer {key}") == name
-            assert ring.check(None, key) == name
-        for wrong in ("firs", "first ones", "", "stored\0"):
-            with pytest.raises(Unauthorized):
-                ring.check(f"Bearer {wrong}")
-    # Of two, the right one; and the wrong one stays wrong.
+async def test_a_right_key_opens_in_either_header_and_a_wrong_one_in_none() -> None:
+    ring = KeyRing({digest("first"): "key-1", digest("stored"): "annie"})
+    for key, name in (("stored", "annie"), ("first", "key-1")):
+        assert ring.check(f"Bearer {key}") == name
+        assert ring.check(None, key) == name
+    for wrong in ("firs", "first ones", "", "stored\0"):
+        with pytest.raises(Unauthorized):
+            ring.check(f"Bearer {wrong}")
+    # Of two, the right one.
     assert ring.check("Bearer wrong", "first") == "key-1"
-    with pytest.raises(Unauthorized):
-        ring.check("Bearer wrong")
-    assert len(ring._seen) == 3
 
 
 async def test_the_operators_token_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from app.access.keys import KeyRing
+from app.access.keys import KeyRing, digest
 from app.http.access import AccessControl
 
 MANY = 50
@@ -77,5 +77,5 @@ KEY = {"authorization": "Bearer key"}
 async def test_what_needs_no_engine_is_answered_once_in_an_iteration(
     method: str, path: str, headers: dict[str, str], at_once: int
 ) -> None:
-    access = AccessControl(answer, KeyRing(["key"]), "/v1", {"/v1/chat/completions": answer})
+    access = AccessControl(answer, KeyRing({digest("key"): "key-1"}), "/v1", {"/v1/chat/completions": answer})
     assert await together(request(access, method, path, **headers)) == at_once
