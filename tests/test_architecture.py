@@ -231,7 +231,7 @@ SHORT_TASKS = {
     "app.proxy.exchange": 2,  # of one request: its end cancels them
     "app.proxy.reply_writer": 1,
     "app.promotion.worker": 3,  # awaited: an operation, an effect of it, and the writing of its steps
-    "app.promotion.service": 2,  # awaited, and shielded from a client that hangs up
+    "app.promotion.repository": 1,  # awaited, or goes on when a client hangs up
     "app.promotion.canary": 2,
     "app.promotion.steps": 1,  # the watches of replicas, awaited
     "app.promotion.watch": 1,  # its error is looked at with every reply that comes

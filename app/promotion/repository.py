@@ -6,13 +6,14 @@ is durable, and its effect may be run. The stored state is read back strictly.
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from app.errors.tree import NotStarted
 from app.promotion.state_machine import (
     FailureReason,
     OperationEvent,
@@ -31,14 +32,10 @@ from gates.decode.decoder import canonical, encode, read
 
 T = TypeVar("T")
 
-OVERRIDE = "override:"
-"""A plan's `report` that begins so names an override, by the number of its audit event, and no report."""
-
-ADDED = {"candidates": [], "incumbents": [], "shift_weights": [], "shift_s": 60.0}
-"""Fields of a plan that earlier programs did not write, as they are to be read there."""
-
 FILE = "registry.db"
 """In the state folder."""
+STATE_SECONDS = 10.0
+"""Timeout of an operator's request to the registry."""
 
 
 def now() -> str:
@@ -49,7 +46,7 @@ def now() -> str:
 class RegistryExecutor:
     """Runs work on the registry in a thread of its own, one call at a time in their order: SQLite waits for the disk.
 
-    A caller that stops waiting does not undo what it asked for. `open` it first; `close` releases the writer's lock.
+    A caller that stops waiting does not undo what it asked for. Failures are counted, and logged when their code changes.
     """
 
     def __init__(self, state_dir: Path, metrics: Metrics, log: Logger) -> None:
@@ -64,20 +61,16 @@ class RegistryExecutor:
         """Whether `run` may be called."""
         return self._registry is not None
 
-    @property
-    def takes_writes(self) -> bool:
-        """Whether the last transaction could be written."""
-        return self._registry is not None and self._registry.takes_writes
-
     async def open(self) -> None:
         """Raises RegistryError: another gateway has it, or it is no registry; says which file."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._registry = await self._in_thread(lambda: Registry(self._path))
 
     async def run(self, work: Callable[[Registry], T]) -> T:
-        """The result of `work`, or its error. Raises StorageMissing if the file is gone; nothing is done then."""
+        """The result of `work`, or its error. Raises NotStarted, StorageFailed."""
         registry = self._registry
-        assert registry is not None  # not called before it is open
+        if registry is None:
+            raise NotStarted("the gateway has not opened its registry; try again soon")
 
         def checked() -> T:
             registry.check_is_there()
@@ -85,14 +78,27 @@ class RegistryExecutor:
 
         return await self._in_thread(checked)
 
+    async def do(self, work: Callable[[Registry], T], seconds: float | None = None) -> T:
+        """The result of `work`, for an operator who waits. Raises NotStarted, StorageFailed."""
+        return await self.answer(self.run(work), seconds)
+
+    async def answer(self, pending: Awaitable[T], seconds: float | None = None) -> T:
+        """The result of what waits for the registry, within a timeout; it goes on then. Raises StorageFailed."""
+        task, seconds = asyncio.ensure_future(pending), seconds or STATE_SECONDS
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # marked as retrieved
+        with self.reporting_state():
+            await asyncio.wait({task}, timeout=seconds)
+            if not task.done():
+                raise StorageFailed(f"the registry did not answer within {seconds:g} s; see its disk")
+            return task.result()
+
     async def write(self, work: Callable[[Registry], object]) -> bool:
-        """Whether the disk took a change; a failure is reported, and can be tried again. Raises RegistryError."""
+        """Whether the disk took a change; a failed one can be tried again. Raises RegistryError."""
         try:
-            await self.run(work)
-        except StorageFailed as error:
-            self.failed(error)
+            with self.reporting_state():
+                await self.run(work)
+        except StorageFailed:
             return False
-        self.works()
         return True
 
     async def close(self) -> None:
@@ -102,20 +108,23 @@ class RegistryExecutor:
             await self._in_thread(registry.close)
         self._thread.shutdown(wait=False)
 
-    def failed(self, error: StorageFailed) -> None:
-        """Count a failure of the state folder; log it when its code changes."""
-        self._metrics.count("manners_state_failures_total", error.code)
-        self._metrics.gauge("manners_state_available", 0)
-        if self._fault != error.code:
-            self._log.error("registry_failed", code=error.code, error=str(error))
-        self._fault = error.code
-
-    def works(self) -> None:
-        """It was written; log the end of a failure."""
-        self._metrics.gauge("manners_state_available", 1)
-        if self._fault is not None:
-            self._log.warning("registry_works_again", code=self._fault)
-        self._fault = None
+    @contextmanager
+    def reporting_state(self) -> Iterator[None]:
+        """Report a failure of the state folder, or that it can be written."""
+        try:
+            yield
+        except StorageFailed as error:
+            self._metrics.count("manners_state_failures_total", error.code)
+            self._metrics.gauge("manners_state_available", 0)
+            if self._fault != error.code:
+                self._log.error("registry_failed", code=error.code, error=str(error))
+            self._fault = error.code
+            raise
+        if self._registry is not None and self._registry.takes_writes:  # a read-only disk can be read
+            self._metrics.gauge("manners_state_available", 1)
+            if self._fault is not None:
+                self._log.warning("registry_works_again", code=self._fault)
+            self._fault = None
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -135,17 +144,9 @@ def begin(
 ) -> None:
     """Add a queued operation. Raises Conflict: nothing was written."""
     state = OperationState(plan)
-    operation = OperationRow(
-        id=plan.operation,
-        kind=plan.kind,
-        model=plan.model,
-        phase=state.phase,
-        state=canonical(encode(state)).decode(),
-        created=at,
-        key=key,
-        request=request,
-    )
-    registry.begin(operation, _entry(state, at, actor, {"plan": encode(plan)}))
+    row = {**_stored(state), "id": plan.operation, "kind": plan.kind, "model": plan.model, "created": at}
+    entry = _entry(state, at, actor, {"plan": encode(plan)})
+    registry.add(OperationRow(**row, key=key, request=request), entry)
 
 
 def commit(
@@ -161,10 +162,7 @@ def commit(
 ) -> None:
     """Write what an event led to; `evidence` are the numbers that an effect's outcome rests on.
 
-    Raises:
-        GenerationMoved: `live` is not where the plan found it. Nothing was written: the operation is
-            in the state before, and is to be fed the failure of its effect.
-        UnknownRow: the operation has ended.
+    Raises GenerationMoved (`live` is not where the plan found it: feed the failure to the state before), UnknownRow.
     """
     state, following = after.state, after.state.effect
     ended = before.effect if event in _OUTCOMES else None
@@ -178,22 +176,21 @@ def commit(
         "fault": reason and encode(reason),
         "evidence": evidence,
     }
-    row = registry.operation(state.plan.operation)
-    stored = canonical(encode(state)).decode()
-    registry.advance(
-        replace(row, phase=state.phase, state=stored, done=state.is_done),
-        after.change,
-        _entry(state, at, actor, {name: value for name, value in detail.items() if value}),
-    )
+    entry = _entry(state, at, actor, {name: value for name, value in detail.items() if value})
+    registry.advance(state.plan.operation, after.change, entry, **_stored(state))
 
 
 _OUTCOMES = (OperationEvent.DONE, OperationEvent.FAILED, OperationEvent.REFUSED)
 """Of an effect."""
 
 
+def _stored(state: OperationState) -> dict[str, Any]:
+    """The columns of an operation that change with its state."""
+    return {"phase": state.phase, "state": canonical(encode(state)).decode(), "done": state.is_done}
+
+
 def _entry(state: OperationState, at: str, actor: str, detail: Mapping[str, object]) -> AuditEntry:
-    plan = state.plan
-    verb = f"{plan.kind}.{state.phase}"
+    plan, verb = state.plan, f"{state.plan.kind}.{state.phase}"
     return AuditEntry(
         at=at, actor=actor, verb=verb, subject=plan.model, operation=plan.operation, detail=detail
     )
@@ -205,23 +202,19 @@ def _entry(state: OperationState, at: str, actor: str, detail: Mapping[str, obje
 def state_of(operation: OperationRow) -> OperationState:
     """The stored state of an operation. Raises DecodeError: it was written by another program."""
     stored = json.loads(operation.state)
-    if isinstance(stored, dict) and isinstance(stored.get("plan"), dict):
-        stored["plan"] = {**ADDED, **stored["plan"]}
-        stored["plan"].pop("max_unavailable", None)  # 0.3.0 replaced replicas one after the other
-        if stored.get("phase") == "rolling":
-            stored |= {"phase": "switching", "at": 0}
+    stored["plan"].pop("max_unavailable", None)  # 0.3.0 replaced replicas one after the other
+    if stored["phase"] == "rolling":
+        stored |= {"phase": "switching", "at": 0}
     state: OperationState = read(OperationState, stored, f"operation {operation.id}")
     return state
 
 
 def _in_service(reader: RegistryReader, model: str | None = None) -> Iterator[OperationPlan]:
-    """The plans of the operations that put their candidate in service and have not taken it out, the latest first."""
-    for row in reversed(reader.all(OperationRow)):
-        if model not in (None, row.model):
-            continue
+    """The promotions that put their candidate in service and have not taken it out, the latest first."""
+    for row in reversed(reader.all(OperationRow, kind=OperationKind.PROMOTE)):
         plan, live = state_of(row).plan, reader.alias(row.model, "live")
         under_way = not row.done and live is not None and live.engine == plan.candidate
-        if row.phase == OperationPhase.SUCCEEDED or under_way:
+        if model in (None, row.model) and (row.phase == OperationPhase.SUCCEEDED or under_way):
             yield plan
 
 
@@ -254,9 +247,10 @@ def replicas_of(reader: RegistryReader, model: str, engine: str) -> tuple[str, .
 
 def rests_on_report(reader: RegistryReader, plan: OperationPlan) -> bool:
     """Whether an operation is a promotion on a report, and no refusal was waived for it."""
-    if plan.kind is not OperationKind.PROMOTE or plan.report is None or plan.report.startswith(OVERRIDE):
-        return False
-    return not _waived(reader, plan)
+    report = plan.report or "override:"  # so earlier programs named an override that stood in for a report
+    return plan.kind is OperationKind.PROMOTE and not (
+        report.startswith("override:") or _waived(reader, plan)
+    )
 
 
 def _waived(reader: RegistryReader, plan: OperationPlan) -> frozenset[str]:
@@ -267,10 +261,8 @@ def _waived(reader: RegistryReader, plan: OperationPlan) -> frozenset[str]:
 
 def waived_for(reader: RegistryReader, model: str, engine: str) -> frozenset[str]:
     """The refusals that overrides waived when this engine was last put in service for the model."""
-    for plan in _in_service(reader, model):
-        if plan.kind is OperationKind.PROMOTE and engine in plan.new:
-            return _waived(reader, plan)
-    return frozenset()
+    plans = (plan for plan in _in_service(reader, model) if engine in plan.new)
+    return next((_waived(reader, plan) for plan in plans), frozenset())
 
 
 def was_promoted_on_report(reader: RegistryReader, model: str) -> bool:
@@ -278,7 +270,7 @@ def was_promoted_on_report(reader: RegistryReader, model: str) -> bool:
     return any(rests_on_report(reader, plan) for plan in _in_service(reader, model))
 
 
-def has_reports(reader: RegistryReader, model: str, artefacts: Collection[str]) -> bool:
+def has_reports(reader: RegistryReader, model: str, artefacts: Collection[str | None]) -> bool:
     """Whether there is a report about one of these artefacts, or a promotion of this model that rested on one."""
     known = any(report.artefact in artefacts for report in reader.all(KnownReport))
     return known or was_promoted_on_report(reader, model)

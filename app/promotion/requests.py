@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from app.config.config import Config
 from app.config.replicas import replicas_fault
 from app.errors.tree import BadField, Refused, UnknownThing
+from app.promotion import overrides
 from app.promotion.memory_admission import MemoryAdmission
+from app.promotion.overrides import Override
 from app.promotion.repository import replicas_of
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationKind, OperationPlan
@@ -29,6 +31,11 @@ class PromotionRequest:
     key: str | None = None  # for idempotency
 
     @property
+    def goes_back(self) -> bool:
+        """Whether it is a rollback, which waits for nobody."""
+        return self.kind is OperationKind.ROLLBACK
+
+    @property
     def digest(self) -> str:
         """Equal requests have equal digests; the idempotency key is not part of it."""
         asked = {"kind": self.kind, "model": self.model, "engine": self.engine, "report": self.report}
@@ -46,6 +53,7 @@ class ModelSnapshot:
     before: tuple[KnownEngine, ...]  # the previous engine and its replicas
     engines: Mapping[str, KnownEngine]
     revocations: tuple[Revocation, ...]
+    overrides: tuple[Override, ...]
 
 
 def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
@@ -64,6 +72,7 @@ def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
         before=tuple(engines[engine] for engine in before if engine in engines),
         engines=engines,
         revocations=reader.all(Revocation),
+        overrides=tuple(overrides.active(reader, datetime.now(UTC)).values()),
     )
 
 
@@ -77,7 +86,7 @@ def plan(
 ) -> OperationPlan:
     """The plan of a request; `up` are the engines that run already. Reads the weights' headers: for a thread.
 
-    Raises UnknownThing, BadField; Refused: already_live, no_previous, no_room.
+    Raises UnknownThing, BadField; Refused: report_missing, already_live, no_previous, no_room.
     """
     model = config.models[request.model]
     new = _candidates(request, found, config, catalogue)
@@ -123,6 +132,9 @@ def _candidates(
             raise BadField(f"{bad} is not for {model.kind}, and {request.model} is", param="engine")
         if fault := replicas_fault(specs):
             raise BadField(fault, param="engine")
+        waived = overrides.waived_codes(found.overrides, model=request.model, engine=digests[0])
+        if request.report is None and "report_missing" not in waived:
+            raise Refused("no report was named; upload one to /admin/reports", "report_missing")
         return digests
     before = found.previous.engine if found.previous else None
     if before is None or not found.before:

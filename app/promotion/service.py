@@ -1,16 +1,15 @@
 """The promotion service that operators use: promote, roll back, follow, cancel; and its start and stop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from app.config.config import Config
 from app.engines.pool import EnginePool
-from app.errors.tree import NotStarted, Refused, StateUnavailable, UnknownThing
+from app.errors.tree import NotStarted, Refused, UnknownThing
 from app.promotion import overrides, repository, requests, startup, steps
 from app.promotion.facts import suite_in_force, verified
 from app.promotion.inspection import ReplicaWatch
@@ -26,7 +25,6 @@ from app.promotion.state_machine import (
     EffectError,
     FailureReason,
     OperationEvent,
-    OperationKind,
     OperationPlan,
     OperationState,
     RefusalError,
@@ -34,7 +32,7 @@ from app.promotion.state_machine import (
 from app.promotion.steps import Dependencies
 from app.promotion.views import operation_view, plan_view, row_view, step_view
 from app.promotion.worker import PromotionWorker, RunningOperation
-from app.registry.errors import Conflict, OperationUnderWay, StorageFailed, UnknownRow
+from app.registry.errors import Conflict, StorageFailed
 from app.registry.registry import Registry, RegistryReader
 from app.registry.values import AuditEntry, KnownEngine, OperationRow, Revocation
 from app.telemetry.log import Logger
@@ -43,8 +41,6 @@ from app.telemetry.reply_window import ReplyWindow
 from deploy.core.tasks import report, supervise
 from deploy.engine.spec import EngineSpec
 
-STATE_SECONDS = 10.0
-"""Timeout of an operator's request to the registry."""
 PREEMPT_SECONDS = 30.0
 """How long a rollback waits for the operation of its model that it has cancelled."""
 STANDINGS_SECONDS = 0.5
@@ -52,8 +48,6 @@ STANDINGS_SECONDS = 0.5
 
 ALIVE_SECONDS = 2.0
 """How often a client that follows an operation gets a keepalive, and is asked whether it may still follow."""
-
-T = TypeVar("T")
 
 
 class PromotionService:
@@ -69,16 +63,16 @@ class PromotionService:
         reply_window: ReplyWindow,
     ) -> None:
         self._log = log
-        self._standings: dict[str, dict[str, Any]] = {}
         self.catalogue = SpecCatalogue(config.engines)
         self.registry = RegistryExecutor(config.state_dir, metrics, log)
+        self.do, self.reporting_state = self.registry.do, self.registry.reporting_state
         self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
         self._worker = PromotionWorker(self._deps, metrics, log)
         self._coming: Mapping[str, tuple[KnownEngine, ...]] = {}  # models that a reload adds: live engines
         self._tasks: list[asyncio.Task[None]] = []
 
     async def prepare(self, config: Config) -> None:
-        """Record what this configuration adds. Raises Refused (restart_required, live_not_gated), NotStarted, StateUnavailable."""
+        """Record what this configuration adds. Raises Refused (restart_required, live_not_gated), NotStarted, StorageFailed."""
         before, self._coming = self._deps.config, {}
         added = {name: spec for name, spec in config.engines.items() if spec != before.engines.get(name)}
         models = config.models.keys() - before.models.keys()
@@ -183,11 +177,11 @@ class PromotionService:
                 self._deps.pool.trust(name, gated=False)
                 why = why.encode("utf-8", "replace").decode()  # the name of a file may be any bytes
                 self._log.error("weights_changed", engine=name, reason=why)
-                with suppress(StateUnavailable):  # counted in the metrics
+                with suppress(StorageFailed):  # counted in the metrics
                     await self._note(ACTOR, "engine.weights_changed", name, {"reason": why})
 
     async def _note(self, actor: str, verb: str, subject: str, detail: Mapping[str, object]) -> None:
-        """Add an entry to the audit that changes nothing else. Raises NotStarted, StateUnavailable."""
+        """Add an entry to the audit that changes nothing else. Raises NotStarted, StorageFailed."""
         entry = AuditEntry(at=now(), actor=actor, verb=verb, subject=subject, detail=detail)
         await self.do(lambda registry: registry.note(entry))
 
@@ -205,37 +199,29 @@ class PromotionService:
         """Begin an operation and return its view; or, for a dry run, what it would do.
 
         Raises:
-            UnknownThing, BadField, NotStarted
+            UnknownThing, BadField, NotStarted, StorageFailed
             Refused: with the code of the reason; idempotency_key_reused: the key belongs to another request.
         """
-        self._check_started()
         requests.check_model(self._deps.config, request.model)
         if not dry_run:
             if known := await self._of_key(request):
                 return row_view(known, self.catalogue)
             running = self._worker.running.get(request.model)
-            goes_back = request.kind is OperationKind.ROLLBACK
-            if running is not None and goes_back and not await self._preempt(running, actor):
+            if running is not None and request.goes_back and not await self._preempt(running, actor):
                 return self._view(running)
         plan = await self._plan(request)
         await self._check(plan, request, actor, dry_run)
         if dry_run:
             return plan_view(plan, self.catalogue, self._deps.pool.running())
-        # The client may hang up; an operation that is in the registry must also be in the queue.
-        return await asyncio.shield(asyncio.ensure_future(self._begin(plan, request, actor)))
+        return await self._begin(plan, request, actor)
 
     async def _of_key(self, request: PromotionRequest) -> OperationRow | None:
         """The operation that this key began before. A rollback goes on if the registry does not answer."""
-        key, goes_back = request.key, request.kind is OperationKind.ROLLBACK
-        if key is None:
-            return None
-        seconds = steps.ANSWER_SECONDS if goes_back else STATE_SECONDS
-        try:
-            known = await self.do(lambda registry: registry.find(OperationRow, key=key), seconds=seconds)
-        except StateUnavailable:
-            if goes_back:
-                return None
-            raise
+        key, known = request.key, None
+        if key is not None:
+            seconds = steps.ANSWER_SECONDS if request.goes_back else None
+            with suppress(StorageFailed) if request.goes_back else nullcontext():
+                known = await self.do(lambda registry: registry.find(OperationRow, key=key), seconds)
         if known is not None and known.request != request.digest:
             message = "this idempotency key came with another request; take a new one"
             raise Refused(message, "idempotency_key_reused")
@@ -265,32 +251,18 @@ class PromotionService:
         return True
 
     def _view(self, running: RunningOperation) -> dict[str, Any]:
-        behind = running.is_behind
-        return operation_view(running.state, running.created, self.catalogue, written=not behind)
+        return operation_view(running.state, running.created, self.catalogue, written=not running.is_behind)
 
     async def _plan(self, request: PromotionRequest) -> OperationPlan:
-        goes_back = request.kind is OperationKind.ROLLBACK
-        if not goes_back and request.report is None:
-            request = await self._with_override(request)
-        if running := self._worker.running.get(request.model):
-            raise Refused(str(OperationUnderWay(request.model, running.id)), "busy")
-        read = (
-            self._deps.snapshot(request.model)
-            if goes_back
-            else self.do(partial(requests.snapshot, model=request.model))
-        )
-        found, up = await read, self._deps.pool.running()
+        self._worker.check_free(request.model)
+        if request.goes_back:
+            found = await self._deps.snapshot(request.model)
+        else:
+            found = await self.do(partial(requests.snapshot, model=request.model))
+        deps, up = self._deps, self._deps.pool.running()
         return await asyncio.to_thread(
-            requests.plan, request, found, self._deps.config, self.catalogue, self._deps.memory, up
+            requests.plan, request, found, deps.config, deps.catalogue, deps.memory, up
         )
-
-    async def _with_override(self, request: PromotionRequest) -> PromotionRequest:
-        """Without a report: name the override that waives it, if there is one. Raises Refused, UnknownThing."""
-        engine = self.catalogue.digest(request.engine or "")
-        for seq, held in (await self.active_overrides()).items():
-            if (held.model, held.engine) == (request.model, engine) and "report_missing" in held.waives:
-                return replace(request, report=f"{repository.OVERRIDE}{seq}")
-        raise Refused("no report was named; upload one to /admin/reports", "report_missing")
 
     async def _ask(self, plan: OperationPlan, action: Action) -> None:
         """Whether the candidate and its replicas are eligible. Raises RefusalError, EffectError, StorageFailed."""
@@ -298,7 +270,7 @@ class PromotionService:
             await steps.HANDLERS[action](self._deps, plan, Effect("", action, engine))
 
     async def _check(self, plan: OperationPlan, request: PromotionRequest, actor: str, dry_run: bool) -> None:
-        """Check eligibility before anything begins. Raises Refused, which the audit records; StateUnavailable."""
+        """Check eligibility before anything begins. Raises Refused, which the audit records; StorageFailed."""
         try:
             with self.reporting_state():
                 await self._ask(plan, Action.CHECK)
@@ -311,43 +283,41 @@ class PromotionService:
     async def _begin(self, plan: OperationPlan, request: PromotionRequest, actor: str) -> dict[str, Any]:
         """Begin a promotion once it is in the registry, and a rollback at once."""
         at, worker = now(), self._worker
+        running = worker.reserve(OperationState(plan), at)
 
         def begin(registry: Registry) -> None:
             repository.begin(registry, plan, at=at, actor=actor, key=request.key, request=request.digest)
 
-        def begun(done: asyncio.Future[None]) -> None:
-            # As soon as it is known, though a disk may take longer than an operator is kept waiting.
-            failed = done.cancelled() or done.exception()
-            worker.dismiss(running) if failed else worker.run(running, OperationEvent.BEGIN)
+        async def begun() -> None:
+            # The client may hang up, or the disk take longer than it waits: what is in the registry is carried out.
+            try:
+                await self.registry.run(begin)
+            except BaseException:
+                worker.dismiss(running)
+                raise
+            worker.run(running, OperationEvent.BEGIN)
 
+        if request.goes_back:
+            worker.run(running, OperationEvent.BEGIN, begin)
+            return self._view(running)
         try:
-            running = worker.reserve(OperationState(plan), at)
-            if plan.kind is OperationKind.ROLLBACK:
-                worker.run(running, OperationEvent.BEGIN, begin)
-            else:
-                await self.do(begin, then=begun)
-        except OperationUnderWay as busy:
-            raise Refused(str(busy), "busy") from None
+            await self.registry.answer(begun())
         except Conflict:
             message = "this idempotency key has just begun another operation; take a new one"
             raise Refused(message, "idempotency_key_reused") from None
         return self._view(running)
 
     async def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
-        """Revoke something for good; a promotion that rests on it and serves goes back at once. Raises StateUnavailable."""
+        """Revoke something for good; a promotion that rests on it and serves goes back at once. Raises StorageFailed."""
         await self.do(lambda registry: registry.revoke(revocation, entry))
         await self._deps.remember()
         for running in tuple(self._worker.running.values()):
             if running.state.takes(OperationEvent.BREACHED) and not running.state.goes_back:
                 try:
-                    await self._ask(running.state.plan, Action.RECHECK)
+                    with suppress(EffectError, StorageFailed):  # asked again before the incumbent is stopped
+                        await self._ask(running.state.plan, Action.RECHECK)
                 except RefusalError as refusal:
                     running.send(OperationEvent.BREACHED, refusal.fault)
-                except (
-                    EffectError,
-                    StorageFailed,
-                ):  # the operation asks once more before the incumbent is stopped
-                    pass
 
     async def cancel(self, operation: str, by: str) -> dict[str, Any]:
         """Cancel an operation; its view. Raises UnknownThing, Refused (not_cancellable)."""
@@ -363,12 +333,15 @@ class PromotionService:
 
     async def operation(self, id: str) -> dict[str, Any]:
         """The view of an operation. Raises UnknownThing."""
-        running = self._worker.find(id)
-        return self._view(running) if running else row_view(await self._row(id), self.catalogue)
+        if running := self._worker.find(id):
+            return self._view(running)
+        if row := await self.do(lambda registry: registry.find(OperationRow, id=id)):
+            return row_view(row, self.catalogue)
+        raise UnknownThing(f"there is no operation {id:.64}", "operation_not_found")
 
     async def operations(self, limit: int) -> list[dict[str, Any]]:
         """The views of the latest operations, the newest first."""
-        rows = await self.do(lambda registry: registry.latest_operations(limit))
+        rows = await self.do(lambda registry: registry.all(OperationRow, order="rowid DESC", limit=limit))
         running = {one.id: self._view(one) for one in self._worker.running.values()}
         known = [running.pop(row.id, {}) or row_view(row, self.catalogue) for row in rows]
         return [*running.values(), *known][:limit]
@@ -382,8 +355,7 @@ class PromotionService:
         while True:
             changed = self._worker.changed
             shown = await self.operation(id)  # before its events, so that those of its end are among them
-            rows = await self.do(partial(RegistryReader.events, after=after, operation=id))
-            for row in rows:
+            for row in await self.do(partial(RegistryReader.events, after=after, operation=id)):
                 after = row.seq
                 yield "step", row.seq, step_view(row)
             if shown["done"]:
@@ -407,17 +379,14 @@ class PromotionService:
 
     async def active_overrides(self) -> dict[int, Override]:
         """The overrides that are active now, by the number of their audit event."""
-        at = datetime.now(UTC)
-        return await self.do(lambda registry: overrides.active(registry, at))
+        return await self.do(partial(overrides.active, now=datetime.now(UTC)))
 
     async def standings(self) -> dict[str, dict[str, Any]]:
-        """Each model as the registry has it; while it does not answer, as it had it last."""
-        if not self.registry.is_open:
-            return {}
-        with suppress(TimeoutError, StateUnavailable):  # the latter is counted in the metrics
+        """Each model as the registry has it; none while it does not answer."""
+        with suppress(TimeoutError, NotStarted, StorageFailed):  # the last is counted in the metrics
             async with asyncio.timeout(STANDINGS_SECONDS):
-                self._standings = await self.do(self._models)
-        return self._standings
+                return await self.do(self._models)
+        return {}
 
     def _models(self, reader: RegistryReader) -> dict[str, dict[str, Any]]:
         active = overrides.active(reader, datetime.now(UTC))
@@ -430,64 +399,17 @@ class PromotionService:
         live, unfinished = found["live"], reader.find(OperationRow, model=model, done=False)
         engine = live.engine if live and live.engine else ""
         engines = {engine, *map(catalogue.digest, config.models[model].engines)}
-        artefacts = {
-            one.artefact
-            for name in engines
-            if (one := reader.find(KnownEngine, digest=name)) and one.artefact
-        }
+        artefacts = {one.artefact for one in reader.all(KnownEngine) if one.digest in engines}
         held = [(seq, one) for seq, one in active.items() if one.model == model]
         waived = overrides.waived_codes(active.values(), model=model, engine=engine)
+        expected = config.gates.require is True or repository.has_reports(reader, model, artefacts)
         return {
             **names,
             "gated": self._deps.pool.is_gated(names["live"] or ""),
-            "generation": live.generation if live else 0,
             "since": live.since if live else None,
             "operation": row_view(unfinished, catalogue) if unfinished else None,
             "override": overrides.view(*held[-1], catalogue) if held else None,
             "overrides": len(held),
-            "report_expected": config.gates.require is True
-            or repository.has_reports(reader, model, artefacts),
+            "report_expected": expected,
             "override_ended": not repository.waived_for(reader, model, engine) <= waived,
         }
-
-    async def _row(self, id: str) -> OperationRow:
-        try:
-            return await self.do(lambda registry: registry.operation(id))
-        except UnknownRow as unknown:
-            raise UnknownThing(str(unknown), "operation_not_found") from None
-
-    async def do(
-        self,
-        work: Callable[[Registry], T],
-        then: Callable[[asyncio.Future[T]], object] | None = None,
-        seconds: float = STATE_SECONDS,
-    ) -> T:
-        """The result of `work` on the registry, within a timeout. Raises NotStarted, StateUnavailable.
-
-        After a timeout the work may still be done later. `then` is called with its future whenever it is done.
-        """
-        self._check_started()
-        pending = asyncio.ensure_future(self.registry.run(work))
-        if then is not None:
-            pending.add_done_callback(then)
-        pending.add_done_callback(lambda done: done.cancelled() or done.exception())  # marked as retrieved
-        with self.reporting_state():
-            await asyncio.wait({pending}, timeout=seconds)
-            if not pending.done():
-                raise StorageFailed(f"the registry did not answer within {seconds:g} s; see its disk")
-            return pending.result()
-
-    @contextmanager
-    def reporting_state(self) -> Iterator[None]:
-        """Translate the registry's failures into errors for operators, and report them."""
-        try:
-            yield
-        except StorageFailed as error:
-            self.registry.failed(error)
-            raise StateUnavailable(str(error), error.code) from None
-        if self.registry.takes_writes:  # reading, as each scrape does, shows nothing of a read-only disk
-            self.registry.works()
-
-    def _check_started(self) -> None:
-        if not self.registry.is_open:
-            raise NotStarted("the gateway has not opened its registry; try again soon")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final, NamedTuple
 
+from app.errors.tree import Refused
 from app.promotion import repository
 from app.promotion.repository import RegistryExecutor, now
 from app.promotion.state_machine import (
@@ -27,7 +28,7 @@ from app.promotion.state_machine import (
     step,
 )
 from app.promotion.steps import HANDLERS, TIMEOUTS, Dependencies
-from app.registry.errors import GenerationMoved, OperationUnderWay, RegistryError
+from app.registry.errors import GenerationMoved, RegistryError
 from app.registry.registry import Registry
 from app.telemetry.log import Logger, where
 from app.telemetry.metrics import Metrics
@@ -130,13 +131,19 @@ class PromotionWorker:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def reserve(self, state: OperationState, created: str) -> RunningOperation:
-        """Keep other operations from the model, until this one has ended or is dismissed. Raises OperationUnderWay."""
+        """Keep other operations from the model, until this one has ended or is dismissed. Raises Refused (busy)."""
         plan = state.plan
-        if other := self.running.get(plan.model):
-            raise OperationUnderWay(plan.model, other.id)
+        self.check_free(plan.model)
         self.running[plan.model] = running = RunningOperation(state, created)
         self._deps.plans[plan.model] = plan
         return running
+
+    def check_free(self, model: str) -> None:
+        """Raises Refused (busy): the model has an operation under way."""
+        if other := self.running.get(model):
+            raise Refused(
+                f"{model} has an operation under way: {other.id}; wait for it, or cancel it", "busy"
+            )
 
     def dismiss(self, running: RunningOperation) -> None:
         """Free its model for another operation."""

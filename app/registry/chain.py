@@ -20,9 +20,8 @@ GENESIS: Final = Head(0, "0" * 64)
 
 def link(head: Head, entry: AuditEntry) -> AuditEvent:
     """The event that follows `head`. Raises DecodeError if the detail is not JSON."""
-    detail = canonical(entry.detail).decode()
-    fields = {**asdict(entry), "detail": detail, "seq": head.seq + 1, "prev_hash": head.hash, "hash": ""}
-    event = AuditEvent(**fields)
+    fields = asdict(entry) | {"detail": canonical(entry.detail).decode()}
+    event = AuditEvent(**fields, seq=head.seq + 1, prev_hash=head.hash, hash="")
     return replace(event, hash=digest(event))
 
 

@@ -1,4 +1,6 @@
-"""The errors of the registry. An error changes nothing; the caller translates it into an HTTP status or an exit code."""
+"""The errors of the registry. An error changes nothing."""
+
+from app.errors.tree import StateUnavailable
 
 
 class RegistryError(Exception):
@@ -13,13 +15,9 @@ class NotARegistry(RegistryError):
     """The file is not a registry, is damaged, or is of a later version of this program."""
 
 
-class StorageFailed(RegistryError):
-    """SQLite or the file system failed. `code` is the error code for operators: `state_full`, `state_locked`
-    (another program holds the database), `state_missing` (the opened file is gone) or, of other faults, `state_unavailable`."""
-
-    def __init__(self, why: str, code: str = "state_unavailable") -> None:
-        super().__init__(why)
-        self.code = code
+class StorageFailed(RegistryError, StateUnavailable):
+    """SQLite or the file system failed. `code`: `state_full`, `state_locked` (another program holds the database),
+    `state_missing` (the opened file is gone) or, of other faults, `state_unavailable`."""
 
 
 class UnknownRow(RegistryError):
@@ -32,14 +30,6 @@ class Conflict(RegistryError):
 
 class GenerationMoved(Conflict):
     """An alias has moved since it was read."""
-
-
-class OperationUnderWay(Conflict):
-    """The model has an unfinished operation."""
-
-    def __init__(self, model: str, operation: str) -> None:
-        super().__init__(f"{model} has an operation under way: {operation}; wait for it, or cancel it")
-        self.operation = operation
 
 
 class ChainBroken(RegistryError):

@@ -6,6 +6,7 @@ long as the disk takes.
 """
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -15,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 
 from app.registry import chain
 from app.registry.errors import Conflict, GenerationMoved, StorageFailed, UnknownRow
-from app.registry.store import PUT_BACK, identity_of, open_to_read, open_to_write, translated, writer_lock
+from app.registry.store import PUT_BACK, open_to_read, open_to_write, translated, writer_lock
 from app.registry.values import (
     Alias,
     AuditEntry,
@@ -35,7 +36,7 @@ from app.registry.values import (
 from gates.decode.decoder import canonical
 
 Row = TypeVar("Row")
-Record = KnownArtefact | KnownEngine | KnownReport
+Record = KnownArtefact | KnownEngine | KnownReport | OperationRow
 
 TABLES: Final[Mapping[type, str]] = {
     KnownArtefact: "artefact",
@@ -56,8 +57,6 @@ _DECODED: Final[Mapping[type, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     KnownKey: lambda row: {"limits": KeyLimits(**{name: row.pop(name) for name in _LIMITS}), **row},
 }
 """Where columns are not the fields themselves; `_columns` is the way back."""
-_BEFORE_ALL: Final = -(2**63)
-"""An event with the number 0, or one below, breaks the chain: so it is read, too."""
 
 
 def _columns(value: Any) -> dict[str, Any]:
@@ -87,28 +86,20 @@ class RegistryReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def all(self, kind: type[Row], *, order: str = "rowid", **columns: object) -> tuple[Row, ...]:
-        """The values of a kind, those with these columns if any are named; the oldest first."""
+    def all(
+        self, kind: type[Row], /, *, order: str = "rowid", limit: int = -1, **columns: object
+    ) -> tuple[Row, ...]:
+        """The values of a kind, those with these columns if any are named; at most `limit`, the oldest first."""
         where = " AND ".join(f"{name} = ?" for name in columns) or "TRUE"
-        return self._all(kind, f"WHERE {where} ORDER BY {order}", *columns.values())
+        return self._all(kind, f"WHERE {where} ORDER BY {order} LIMIT ?", *columns.values(), limit)
 
-    def find(self, kind: type[Row], **columns: object) -> Row | None:
+    def find(self, kind: type[Row], /, **columns: object) -> Row | None:
         """The value of a kind with these columns; None: it is not recorded."""
-        return next(iter(self.all(kind, order="rowid", **columns)), None)
+        return next(iter(self.all(kind, order="rowid", limit=1, **columns)), None)
 
     def alias(self, model: str, name: str) -> Alias | None:
         """The alias `live` or `previous` of a model; one that was cleared has a generation and no engine."""
         return self.find(Alias, model=model, name=name)
-
-    def operation(self, id: str) -> OperationRow:
-        """Raises UnknownRow."""
-        if (found := self.find(OperationRow, id=id)) is None:
-            raise UnknownRow(f"there is no operation {id:.64}")
-        return found
-
-    def latest_operations(self, limit: int) -> tuple[OperationRow, ...]:
-        """At most so many operations, the newest first."""
-        return self._all(OperationRow, "ORDER BY rowid DESC LIMIT ?", limit)
 
     def events(
         self, *, after: int = 0, operation: str | None = None, limit: int = 1000
@@ -134,12 +125,11 @@ class RegistryReader:
     def verify_chain(self, before: Head = chain.GENESIS, limit: int = -1) -> Head:
         """Hash the next `limit` events behind `before` again, or all; the head behind them, `before` at the chain's end.
 
-        A long chain takes seconds: it can be verified in parts.
-
         Raises ChainBroken: names the first event that is missing, altered or out of place.
         """
-        after = before.seq if before != chain.GENESIS else _BEFORE_ALL
-        return chain.verify(self.events(after=after, limit=limit), before)
+        below_1 = "seq < 1 OR" if before == chain.GENESIS else ""  # such an event breaks the chain
+        events = self._all(AuditEvent, f"WHERE {below_1} seq > ? ORDER BY seq LIMIT ?", before.seq, limit)
+        return chain.verify(events, before)
 
     def _all(self, kind: type[Row], rest: str, *values: object) -> tuple[Row, ...]:
         rows, decoded = self._rows(f"SELECT * FROM {TABLES[kind]} {rest}", *values), _DECODED.get(kind, dict)
@@ -162,7 +152,7 @@ class Registry(RegistryReader):
         with ExitStack() as opened:
             opened.enter_context(writer_lock(path))
             super().__init__(opened.enter_context(closing(open_to_write(path))))
-            self._path, self._identity = path, identity_of(path)
+            self._path, self._file = path, path.stat()
             self._opened = opened.pop_all()
 
     def close(self) -> None:
@@ -174,13 +164,16 @@ class Registry(RegistryReader):
 
         SQLite goes on writing to a deleted file, and the data are lost when the process ends.
         """
-        if identity_of(self._path) != self._identity:
+        with translated():
+            is_there = os.path.samestat(self._path.stat(), self._file)
+        if not is_there:
             raise StorageFailed(f"another file lies where the registry was; {PUT_BACK}", "state_missing")
 
     def add(self, value: Record, entry: AuditEntry) -> None:
-        """Add an artefact, an engine or a report; no effect if it is recorded.
+        """Add a value; no effect if it is recorded.
 
-        Raises Conflict: it is recorded differently, or refers to what is not.
+        Raises Conflict: it is recorded differently, or refers to what is not; an operation's key has begun another
+        one, or its model has an unfinished one.
         """
         key, identity = next(iter(_columns(value).items()))
         known = self.find(type(value), **{key: identity})
@@ -194,24 +187,16 @@ class Registry(RegistryReader):
         if self.find(Revocation, thing=revocation.thing, id=revocation.id) is None:
             self._add(revocation, entry)
 
-    def begin(self, operation: OperationRow, entry: AuditEntry) -> None:
-        """Add an operation. Raises Conflict: its key has begun another one, or the model has an unfinished one."""
-        self._add(operation, entry)
+    def advance(
+        self, operation: str, change: RouteChange | None, entry: AuditEntry, **columns: object
+    ) -> None:
+        """Change columns of an unfinished operation, and the aliases that move with it.
 
-    def advance(self, operation: OperationRow, change: RouteChange | None, entry: AuditEntry) -> None:
-        """Write an operation's next state and the aliases that move with it, in one transaction.
-
-        Raises:
-            UnknownRow: there is no such operation, or it has ended.
-            GenerationMoved, Conflict: of the aliases; nothing was changed.
+        Raises UnknownRow (there is no such operation, or it has ended), GenerationMoved, Conflict (of the aliases).
         """
         with self._transaction(entry):
-            changed = self._connection.execute(
-                "UPDATE operation SET phase = ?, state = ?, done = ? WHERE id = ? AND done = 0",
-                (operation.phase, operation.state, operation.done, operation.id),
-            ).rowcount  # fmt: skip
-            if not changed:
-                raise UnknownRow(f"there is no unfinished operation {operation.id}")
+            if not self._update("operation", columns, "id = ? AND done = 0", operation):
+                raise UnknownRow(f"there is no unfinished operation {operation}")
             if change is not None:
                 self._move(change, entry.at)
 
@@ -238,13 +223,8 @@ class Registry(RegistryReader):
 
     def change(self, kind: type[KnownKey | KnownOperator], entry: AuditEntry, **columns: object) -> None:
         """Change columns of the key or operator that the entry is about. Raises UnknownRow: there is none, or it is revoked."""
-        sets = ", ".join(f"{name} = ?" for name in columns)
         with self._transaction(entry):
-            changed = self._connection.execute(
-                f"UPDATE {TABLES[kind]} SET {sets} WHERE name = ? AND revoked IS NULL",
-                (*columns.values(), entry.subject),
-            ).rowcount
-            if not changed:
+            if not self._update(TABLES[kind], columns, "name = ? AND revoked IS NULL", entry.subject):
                 raise UnknownRow(f"there is no {TABLES[kind].replace('_', ' ')} {entry.subject:.64}")
 
     def write_usage(self, meters: Mapping[str, Meter]) -> None:
@@ -286,6 +266,11 @@ class Registry(RegistryReader):
         names, marks = ", ".join(row), ", ".join("?" * len(row))
         sql = f"INSERT INTO {TABLES[type(value)]} ({names}) VALUES ({marks})"
         self._connection.execute(sql, tuple(row.values()))
+
+    def _update(self, table: str, columns: Mapping[str, object], where: str, identity: str) -> int:
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        sql = f"UPDATE {table} SET {sets} WHERE {where}"
+        return self._connection.execute(sql, (*columns.values(), identity)).rowcount
 
     def _move(self, change: RouteChange, at: str) -> None:
         known: dict[str, int] = {

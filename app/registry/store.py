@@ -209,10 +209,3 @@ def translated(where: str = "") -> Iterator[None]:
     except OSError as error:
         words, code = _FILE_FAULTS.get(error.errno or 0, _OTHER)
         raise StorageFailed(where + words.format(error.strerror or type(error).__name__), code) from None
-
-
-def identity_of(path: Path) -> tuple[int, int]:
-    """Device and inode. Raises StorageFailed."""
-    with translated():
-        seen = path.stat()
-    return seen.st_dev, seen.st_ino

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.promotion import repository, service
+from app.promotion import repository
 from app.promotion.state_machine import Action, EffectError, FailureReason
 from app.promotion.steps import HANDLERS
 from tests.app.promotion.stage import GOOD_WAY, settings, stage
@@ -170,10 +170,10 @@ async def test_an_operation_that_a_slow_disk_takes_after_all_is_carried_out(
     async with stage(tmp_path) as it:
         report = await it.report("large", "small")
         monkeypatch.setattr(repository, "begin", late)
-        monkeypatch.setattr(service, "STATE_SECONDS", 0.2)
+        monkeypatch.setattr(repository, "STATE_SECONDS", 0.2)
         status, told = await it.wish("large", report)
         assert (status, told["error"]["code"]) == (503, "state_unavailable")
-        monkeypatch.setattr(service, "STATE_SECONDS", PATIENCE)
+        monkeypatch.setattr(repository, "STATE_SECONDS", PATIENCE)
         slow.set()
         (known,) = (await it.get("/admin/operations"))["operations"]
         assert (await it.ended(known["id"]))["phase"] == "succeeded"

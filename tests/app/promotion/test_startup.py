@@ -20,7 +20,7 @@ from app.promotion.state_machine import (
     step,
 )
 from app.registry.registry import Registry
-from app.registry.values import AuditEntry, KnownArtefact, KnownEngine, KnownReport
+from app.registry.values import AuditEntry, KnownArtefact, KnownEngine, KnownReport, OperationRow
 from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 from tests.app.promotion.stage import settings
 
@@ -68,7 +68,8 @@ def promoted(
         incumbent=live.engine, strategy=Strategy.BLUE_GREEN, generation=live.generation, report=report,
     )  # fmt: skip
     repository.begin(registry, plan, at=AT, actor="test")
-    machine = repository.state_of(registry.operation(plan.operation))
+    (row,) = registry.all(OperationRow, id=plan.operation)
+    machine = repository.state_of(row)
     while not machine.is_done and machine.phase != until:
         event = OperationEvent.DONE if machine.effect else OperationEvent.BEGIN
         after = step(machine, event)

@@ -76,7 +76,7 @@ def everything(registry: RegistryReader) -> list[tuple[object, ...]]:
 def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: Registry) -> None:
     registry.add(REPORT, ENTRY)
     registry.revoke(Revocation(thing="report", id="sha256:r", reason="leaks", at=NOW), ENTRY)
-    registry.begin(OPERATION, ENTRY)
+    registry.add(OPERATION, ENTRY)
     registry.move(LIVE, ENTRY)
     registry.close()
     with Registry(path) as again:
@@ -84,7 +84,7 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
         assert again.find(KnownEngine, digest="sha256:e") == ENGINE
         assert again.find(KnownReport, digest="sha256:r") == REPORT
         assert again.all(Revocation) == (Revocation(thing="report", id="sha256:r", reason="leaks", at=NOW),)
-        assert again.operation("op1") == OPERATION
+        assert again.find(OperationRow, id="op1") == OPERATION
         assert again.all(Alias) == (
             Alias(model="annie", name="live", engine="sha256:e", generation=1, since=NOW),
         )
@@ -101,7 +101,7 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
         (lambda r: r.move(replace(LIVE, live="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
         (lambda r: r.move(replace(LIVE, generation=3), ENTRY), GenerationMoved, "generation 0, not 3"),
         (lambda r: r.move(replace(LIVE, previous="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
-        (lambda r: r.advance(OPERATION, None, ENTRY), UnknownRow, "op1"),
+        (lambda r: r.advance("op1", None, ENTRY, done=True), UnknownRow, "op1"),
         (lambda r: r.note(replace(ENTRY, detail={"x": float("nan")})), ValueError, "JSON"),
     ],
     ids=["artefact", "engine", "no artefact", "verdict", "no engine", "stale", "second of two", "no operation", "detail"],
@@ -117,19 +117,19 @@ def test_what_is_refused_leaves_no_trace(
 
 
 def test_a_model_has_one_unfinished_operation_and_a_key_one_request(registry: Registry) -> None:
-    registry.begin(OPERATION, ENTRY)
+    registry.add(OPERATION, ENTRY)
     second = replace(OPERATION, id="op2", key=None)
     for refused in (second, replace(OPERATION, id="op2", model="bertha")):
         with pytest.raises(Conflict, match="UNIQUE"):
-            registry.begin(refused, ENTRY)
-    registry.begin(replace(second, model="bertha"), ENTRY)
+            registry.add(refused, ENTRY)
+    registry.add(replace(second, model="bertha"), ENTRY)
     done = replace(OPERATION, phase="succeeded", done=True)
-    registry.advance(done, None, ENTRY)
+    registry.advance("op1", None, ENTRY, phase="succeeded", done=True)
     assert registry.find(OperationRow, key="k") == done
     with pytest.raises(UnknownRow, match="op1"):
-        registry.advance(OPERATION, None, ENTRY)
+        registry.advance("op1", None, ENTRY, done=True)
     assert [row.id for row in registry.all(OperationRow, done=False)] == ["op2"]
-    assert [row.id for row in registry.latest_operations(1)] == ["op2"]
+    assert [row.id for row in registry.all(OperationRow, order="rowid DESC", limit=1)] == ["op2"]
 
 
 # ------------------------------------------------------------------------------------- the history

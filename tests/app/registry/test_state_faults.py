@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.promotion import service, worker
+from app.promotion import repository, service, worker
 from app.promotion.worker import write_after
 from app.registry import store
 from app.registry.errors import StorageFailed
@@ -148,7 +148,7 @@ async def test_a_report_that_finds_no_room_is_told_so_and_leaves_nothing(tmp_pat
 async def test_a_registry_that_does_not_answer_holds_up_neither_metrics_nor_operators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "STATE_SECONDS", 0.05)
+    monkeypatch.setattr(repository, "STATE_SECONDS", 0.05)
     monkeypatch.setattr(service, "STANDINGS_SECONDS", 0.01)
     async with houses.house(tmp_path) as house:
         executor = house.gateway.promotions.registry
