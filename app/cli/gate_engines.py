@@ -21,7 +21,7 @@ from app.config.version import VERSION
 from app.engines.heard import hearing, settings
 from app.engines.identity import describe, target_of
 from app.engines.started import started
-from app.promotion.facts import baseline_manifest
+from app.promotion.facts import verified
 from deploy.drivers.embedded import usable_cores
 from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
@@ -137,7 +137,7 @@ def check_baseline(
     """Raises ManifestError if no promotion could accept a report that compares these two engines."""
     pair = found[candidate], found[baseline]
     named = {model.baseline for model in config.models.values()}
-    roots = {baseline_manifest(config.engines[name]).root for name in named if name}
+    roots = {verified(config.engines[name], reads_weights=False).root for name in named if name}
     if candidate == baseline:
         why = f"candidate and baseline are both {candidate}, which proves nothing"
     elif not (lineage := same_lineage(*pair, known)):

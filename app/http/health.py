@@ -131,17 +131,17 @@ def admin_router(
         states = pool.states()
         listed = [
             {
-                "name": name,
+                "name": (name := spec.name),
                 "dialect": spec.dialect,
                 "driver": spec.driver,
                 "kind": spec.kind,
-                "digest": promotions.catalogue.digest_of(spec),
+                "digest": digest,
                 "serves": [model for model in pool.config.models if name in pool.model_route(model).live],
                 "open": pool.open(name),
                 "stays_out": pool.stays_out(name),
                 **_seen(spec, states.get(name), pool.conduct(name)),
             }
-            for name, spec in (pool.config.engines | promotions.catalogue.kept()).items()
+            for digest, spec in promotions.catalogue.items()
         ]
         return reply(request, {"engines": listed})
 

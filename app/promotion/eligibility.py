@@ -75,7 +75,9 @@ def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEviden
     opened = passed(lambda: _opened(facts))
     if fault := _revoked(_named(facts, opened), facts.revocations):
         raise RefusalError(fault)
-    for run_check in _checks(facts, opened):
+    if isinstance(facts.candidate, str):
+        raise RefusalError(FailureReason("mismatch_artefact", facts.candidate))
+    for run_check in _checks(facts, opened, *facts.candidate) if opened else ():
         passed(run_check)
     return _evidence(facts, opened) | ({"waived": waivers} if waivers else {})
 
@@ -127,31 +129,23 @@ def _revoked(
     return None
 
 
-def _checks(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[Callable[[], object]]:
-    """Each raises ReportError if it fails. Without a report, only the weights can be checked."""
-    yield lambda: _sound(facts)
-    if opened is None:
-        return
+def _checks(
+    facts: EligibilityFacts, opened: VerifiedReport, root: str, planned: EngineIdentity
+) -> Iterator[Callable[[], object]]:
+    """Each raises ReportError if it fails."""
     statement, policy = opened.statement, facts.policy
+    engine = _comparable(planned, statement.candidate.engine, policy.numerics)
     yield lambda: checks.age(statement, facts.now, facts.max_age_days)
     yield lambda: checks.verdict(statement)
-    if not isinstance(facts.candidate, str):
-        root, planned = facts.candidate
-        engine = _comparable(planned, statement.candidate.engine, policy.numerics)
-        yield lambda: checks.artefact(statement, root, planned.name)
-        yield lambda: checks.numerics(statement, facts.numerics, planned.name, policy.numerics, runs=False)
-        yield lambda: checks.engine(statement, engine)
+    yield lambda: checks.artefact(statement, root, planned.name)
+    yield lambda: checks.numerics(statement, facts.numerics, planned.name, policy.numerics, runs=False)
+    yield lambda: checks.engine(statement, engine)
     yield lambda: checks.pinned(statement.suite, facts.suite, "mismatch_suite")
     yield lambda: checks.pinned(statement.policy, policy.digest, "mismatch_policy")
     yield lambda: checks.heard(statement, facts.heard)
     if statement.policy.digest == policy.digest:
         yield lambda: checks.complete(statement, policy)
     yield lambda: _baseline(facts, statement)
-
-
-def _sound(facts: EligibilityFacts) -> None:
-    if isinstance(facts.candidate, str):
-        raise ReportError("mismatch_artefact", facts.candidate)
 
 
 def _baseline(facts: EligibilityFacts, statement: Statement) -> None:

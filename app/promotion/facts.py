@@ -27,7 +27,7 @@ from gates.policy.policy import Policy
 from gates.report.checks import first_few
 from gates.report.files import open_report, read_bounded
 from gates.report.keys import trusted
-from gates.report.statement import Statement
+from gates.report.statement import EngineIdentity, Statement
 from gates.suite.load import load_suite
 
 KEYS = "keys"
@@ -89,22 +89,27 @@ def collect(
     Raises EffectError: the suite, the policy, or the manifest of the configured baseline cannot be read.
     """
     suite, policy = gates_in_force(config)
-    serves = config.models[model]
+    serves, baseline = config.models[model], None
     try:
-        baseline = baseline_manifest(config.engines[serves.baseline]).root if serves.baseline else None
+        if serves.baseline:
+            baseline = verified(config.engines[serves.baseline], reads_weights=False).root
     except ManifestError as error:
         raise EffectError(FailureReason("gates_unreadable", str(error))) from None
-    artefact, why = verified(spec, reads_weights)
     origins: dict[str, Origin] = {known.root: (known.base_model, known.parents) for known in found.artefacts}
-    if artefact is not None:  # its present manifest counts
+    candidate: tuple[str, EngineIdentity] | str
+    try:
+        artefact = verified(spec, reads_weights)
+        candidate = artefact.root, describe(spec, artefact)
         origins[artefact.root] = artefact.provenance.base_model, artefact.provenance.parents
+    except ManifestError as error:
+        candidate = str(error)
     return EligibilityFacts(
         asked=found.asked,
         report=_bytes(found.report, config.state_dir),
         trusted=_keys(config.state_dir),
         now=now,
         max_age_days=config.gates.max_age_days,
-        candidate=(artefact.root, describe(spec, artefact)) if artefact else why,
+        candidate=candidate,
         numerics=from_arguments(spec),
         spec=spec_digest(spec),
         suite=suite.digest,
@@ -114,13 +119,6 @@ def collect(
         origins=origins,
         revocations=found.revocations,
     )
-
-
-def baseline_manifest(spec: EngineSpec) -> Artefact:
-    """The manifest of a configured baseline. Raises ManifestError."""
-    if spec.artefact is None:
-        raise ManifestError(f"engines.{spec.name} is a baseline and names no artefact")
-    return artefacts.load(artefacts.folder_of(spec.artefact))
 
 
 def reported(found: RegistryRecords, state_dir: Path) -> Statement | None:
@@ -148,16 +146,15 @@ def _bytes(known: KnownReport | None, state_dir: Path) -> bytes | None:
         return None
 
 
-def verified(spec: EngineSpec, reads_weights: bool = True) -> tuple[Artefact | None, str]:
-    """The artefact, if every file that is read agrees with its manifest now; else None and the reason."""
+def verified(spec: EngineSpec, reads_weights: bool = True) -> Artefact:
+    """The artefact, if every file that is read agrees with its manifest now. Raises ManifestError."""
     if spec.artefact is None:
-        return None, f"engines.{spec.name} names no artefact"
+        raise ManifestError(f"engines.{spec.name} names no artefact")
     folder = artefacts.folder_of(spec.artefact)
     try:
-        found = artefacts.load(folder)
-        problems = artefacts.verify(folder) if reads_weights else ()
-    except (ManifestError, OSError) as error:
-        return None, str(error)
+        found, problems = artefacts.load(folder), artefacts.verify(folder) if reads_weights else ()
+    except OSError as error:
+        raise ManifestError(str(error)) from None
     if problems:
-        return None, f"{folder.name} is not what its manifest says: {first_few(problems)}"
-    return found, ""
+        raise ManifestError(f"{folder.name} is not what its manifest says: {first_few(problems)}")
+    return found

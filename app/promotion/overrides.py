@@ -42,10 +42,6 @@ class Override:
     at: str
     expires: str
 
-    def is_active(self, now: datetime) -> bool:
-        """Whether it has begun and not expired; `now` has a time zone."""
-        return parse_time(self.at) <= now < parse_time(self.expires)
-
 
 def waived_codes(active: Iterable[Override], *, model: str, engine: str) -> frozenset[str]:
     """The refusals that these overrides waive for this model and engine, as `eligibility.check` takes them."""
@@ -66,7 +62,7 @@ def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
             found[event.seq] = msgspec.convert(said, Override)
         else:
             found.pop(said["granted"], None)
-    return {seq: override for seq, override in found.items() if override.is_active(now)}
+    return {seq: one for seq, one in found.items() if parse_time(one.at) <= now < parse_time(one.expires)}
 
 
 def grant(

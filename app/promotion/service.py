@@ -40,6 +40,7 @@ from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
 from deploy.core.tasks import report, supervise
 from deploy.engine.spec import EngineSpec
+from gates.contracts.errors import ManifestError
 
 PREEMPT_SECONDS = 30.0
 """How long a rollback waits for the operation of its model that it has cancelled."""
@@ -168,17 +169,18 @@ class PromotionService:
         while waiting:
             engine = waiting.pop(0)
             try:
-                artefact, why = await asyncio.to_thread(verified, self.catalogue[engine])
+                await asyncio.to_thread(verified, self.catalogue[engine])
+                continue
+            except ManifestError as error:
+                why = str(error).encode("utf-8", "replace").decode()  # the name of a file may be any bytes
             except Exception as error:  # what cannot be read is not what was promoted, as far as is known
                 report("weights", error)
-                artefact, why = None, f"its weights could not be read ({type(error).__name__})"
-            if artefact is None:
-                name = self.catalogue.name(engine)
-                self._deps.pool.trust(name, gated=False)
-                why = why.encode("utf-8", "replace").decode()  # the name of a file may be any bytes
-                self._log.error("weights_changed", engine=name, reason=why)
-                with suppress(StorageFailed):  # counted in the metrics
-                    await self._note(ACTOR, "engine.weights_changed", name, {"reason": why})
+                why = f"its weights could not be read ({type(error).__name__})"
+            name = self.catalogue.name(engine)
+            self._deps.pool.trust(name, gated=False)
+            self._log.error("weights_changed", engine=name, reason=why)
+            with suppress(StorageFailed):  # counted in the metrics
+                await self._note(ACTOR, "engine.weights_changed", name, {"reason": why})
 
     async def _note(self, actor: str, verb: str, subject: str, detail: Mapping[str, object]) -> None:
         """Add an entry to the audit that changes nothing else. Raises NotStarted, StorageFailed."""

@@ -21,10 +21,6 @@ class SpecCatalogue(dict[str, EngineSpec]):
         self._digests = {name: spec_digest(spec) for name, spec in engines.items()}
         super().__init__((self._digests[name], spec) for name, spec in engines.items())
 
-    def kept(self) -> dict[str, EngineSpec]:
-        """The engines that the configuration does not have any more, by name."""
-        return {spec.name: spec for spec in self.values() if spec.name not in self._digests}
-
     def digest(self, name: str) -> str:
         """The digest of an engine of the configuration. Raises UnknownThing."""
         try:
@@ -34,17 +30,13 @@ class SpecCatalogue(dict[str, EngineSpec]):
             message = f"there is no engine {name[:64]!r} here; there is: {known}"
             raise UnknownThing(message, "engine_not_found") from None
 
-    def digest_of(self, spec: EngineSpec) -> str:
-        """The digest of a known engine: that of its spec as it was configured, also if it was renamed here."""
-        return next(digest for digest, known in self.items() if known == spec)
-
     def name(self, digest: str) -> str:
         """The name of an engine; the first characters of its digest if it is not known."""
         return self[digest].name if digest in self else digest[:19]
 
     def clashes(self, engines: Mapping[str, EngineSpec]) -> list[str]:
         """Names of these engines that belong to an earlier engine here, which may be running."""
-        kept = self.kept()
+        kept = {spec.name: spec for spec in self.values() if spec.name not in self._digests}
         return sorted(name for name, spec in engines.items() if kept.get(name, spec) != spec)
 
     def configure(self, engines: Mapping[str, EngineSpec]) -> None:
