@@ -7,13 +7,13 @@ its first messages are all the messages of an earlier request. A system prompt a
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
-MAX_CONVERSATIONS: Final = 16_384
-"""The number of latest conversations remembered per model; each takes about 200 bytes."""
-SLACK: Final = 2
-"""A conversation stays where it is cached if that replica has at most this many open requests more than the least loaded,"""
-RATIO: Final = 1.5  # or at most this multiple of its load
+MAX_CONVERSATIONS: Final = 16_384  # remembered for a model, the latest ones; each takes about 200 bytes
+SLACK: Final = (
+    2  # a conversation stays where it is cached up to so many open requests more than the least load,
+)
+RATIO: Final = 1.5  # or up to this multiple of it
 
 Affinity = Literal["hit", "moved", "new"]
 """hit: goes where its conversation is cached; moved: known, but goes elsewhere; new: not known."""
@@ -56,13 +56,6 @@ class Conversations(Generic[T]):
             self._went.popitem(last=False)
 
 
-class Chosen(NamedTuple):
-    """The replica that a request goes to, and whether its conversation is cached there."""
-
-    engine: str
-    affinity: Affinity
-
-
 class Balancer:
     """Chooses among one model's replicas: the one that has the conversation cached, or the least loaded one.
 
@@ -74,8 +67,11 @@ class Balancer:
         self._cached = Conversations[str]()  # the replica of each conversation
         self._without = 0  # the requests that had no messages, which have no cache to return to
 
-    def choose(self, said: Sequence[bytes], loads: Mapping[str, int]) -> Chosen:
-        """The replica for a request with these hashes of `conversation`; `loads`: open requests of the eligible replicas."""
+    def choose(self, said: Sequence[bytes], loads: Mapping[str, int]) -> tuple[str, Affinity]:
+        """The replica for a request, and whether its conversation is cached there.
+
+        `said`: its `conversation`; `loads`: open requests of the eligible replicas.
+        """
         self._without += not said
         beginning = said[0] if said else b"%d" % self._without
         ranked = sorted(loads, key=lambda engine: hashlib.blake2b(beginning + engine.encode()).digest())
@@ -85,7 +81,7 @@ class Balancer:
         stays = said and loads[wanted] <= max(least + SLACK, least * RATIO)
         engine = wanted if stays else min(ranked, key=loads.__getitem__)
         self._cached.remember(said, engine)
-        return Chosen(engine, "new" if known is None else "hit" if engine == known else "moved")
+        return engine, "new" if known is None else "hit" if engine == known else "moved"
 
 
 class TrafficSplit:

@@ -137,9 +137,10 @@ class Backend:
         self._behaviour: asyncio.Task[None] | None = None
         self._doubts: dict[str, float] = {}  # by caller: when its replies last asked for that
         self.outlier = OutlierDetector()
-        # Of a replica: why it gets no requests (for operators: it may quote the engine), and the refusal for anybody.
-        self.stays_out: str | None = UNIDENTIFIED
-        self.refusal = ""
+        self.stays_out: str | None = (
+            UNIDENTIFIED  # why a replica gets no requests; for operators: may quote it
+        )
+        self.refusal = ""  # the same for anybody
         self._context = context
         self._task: asyncio.Task[None] | None = None
         self._failure: DeployError | None = None  # of its last start
@@ -265,10 +266,8 @@ class Backend:
             self.identify(UNIDENTIFIED)
         if state.state is Phase.FAILED and self.engine is not None:
             self._fail(self.engine.failure())
-        if ready and state.abilities.misfit:
-            self._context.log.warning(
-                "engine_format_misfit", engine=state.name, reason=state.abilities.misfit
-            )
+        if ready and (misfit := state.abilities.misfit):
+            self._context.log.warning("engine_format_misfit", engine=state.name, reason=misfit)
         self.show_conduct()
         self._context.metrics.engine(state.name, ready, state.restarts)
         # Without its last error, which may quote the engine's output. /admin/engines has it.
@@ -313,9 +312,8 @@ class Backend:
             restarts = self.engine.state.restarts if self.engine else 0
             self._context.metrics.engine(self.spec.name, self.is_up and self.breaker.passes, restarts)
         if self.breaker.passes != before.passes:
-            self._context.log.warning(
-                "breaker", engine=self.spec.name, state=str(self.breaker.state), reason=str(event)
-            )
+            state = str(self.breaker.state)
+            self._context.log.warning("breaker", engine=self.spec.name, state=state, reason=str(event))
 
     def _decide(self, at_fault: bool) -> None:
         """Resolve the pending attributions."""
@@ -358,10 +356,9 @@ class Backend:
         finally:
             self._behaviour = None
         told = bool(DIALECTS[self.spec.dialect].thinking(0))
+        record = self._context.metrics.record_violations
         for audit in audits:
-            self._context.metrics.record_violations(
-                self.model, self.spec.name, PROBE, set(), audit.breaches(), []
-            )
+            record(self.model, self.spec.name, PROBE, set(), audit.breaches(), [])
         kinds = [kind for audit in audits if (kind := unasked_thought(audit.stripped, told))]
         is_clean = len(audits) == len(QUESTIONS) and not any(audit.stripped for audit in audits)
         self._clean_probes = self._clean_probes + 1 if is_clean else 0
@@ -379,9 +376,8 @@ class Backend:
         """A caller got a whole reply, or the engine failed a request that it should have served."""
         now = time.monotonic()
         if self.outlier.ended(caller, whole, now):
-            self._context.log.warning(
-                "engine_ejected", engine=self.spec.name, seconds=self.outlier.until - now
-            )
+            seconds = self.outlier.until - now
+            self._context.log.warning("engine_ejected", engine=self.spec.name, seconds=seconds)
 
     def show_conduct(self) -> None:
         """Update the metric and the route, after a change of what `conduct` depends on."""

@@ -1,9 +1,6 @@
 """The engine pool: the engines of this gateway, and the routing table from models to engines.
 
-Engines are started, drained and stopped individually (each is an `app.engines.backend.Backend`). The
-engines of a model are one immutable value in the table, and `route` swaps it: a request gets its
-`Route` once and keeps it. An engine that no model names is started only on request. `app.engines.affinity` chooses
-among several live engines of one model, and between them and a candidate that gets a share of their traffic.
+The engines of a model are one immutable value in the table, and `route` swaps it: a request gets its `Route` once and keeps it.
 """
 
 import asyncio
@@ -34,20 +31,16 @@ LOOK_SECONDS = 0.02  # how often a drain checks whether requests are left
 
 @dataclass(frozen=True)
 class ModelRoute:
-    """Which engines serve a model: the live ones, replicas of one another, and the fallbacks for when they fail.
+    """Which engines serve a model."""
 
-    `balancer` chooses among the live ones; None where there is one, which costs a request nothing. `split` sends a share
-    to a candidate, which is asked last where nobody else takes a request.
-    """
-
-    live: tuple[str, ...]
+    live: tuple[str, ...]  # replicas of one another
     fallbacks: tuple[str, ...] = ()
-    balancer: Balancer | None = None
-    split: TrafficSplit | None = None
+    balancer: Balancer | None = None  # chooses among several live ones
+    split: TrafficSplit | None = None  # sends a share to a candidate
 
     @cached_property
     def engines(self) -> tuple[str, ...]:
-        """In the order in which they are tried; the order of replicas does not matter."""
+        """In the order in which they are tried."""
         tried = () if self.split is None else (self.split.engine,)
         return tuple(dict.fromkeys((*self.live, *self.fallbacks, *tried)))
 
@@ -151,10 +144,7 @@ class EnginePool:
         return [backend.spec.name for backend in found if backend.is_up and backend.stays_out == UNIDENTIFIED]
 
     def identify(self, name: str, refusal: str = "", detail: str = "") -> None:
-        """Admit a replica that is identical to what was promoted, or exclude one that differs until it is restarted.
-
-        `detail` is for operators: it may quote the engine.
-        """
+        """Admit a replica, or exclude it until it is restarted. `detail` is for operators: it may quote the engine."""
         for backend in self._of((name,)):
             backend.identify(f"{refusal}: {detail}" if refusal else None, refusal)
 
@@ -213,7 +203,7 @@ class EnginePool:
         return sorted(name for name, route in self._table.items() if not self._gated.issuperset(route.live))
 
     def trust(self, engine: str, gated: bool = True) -> None:
-        """Mark the engine as promoted on a passing report; or as not, so that its replies are held back, and it counts as ungated."""
+        """Mark the engine as promoted on a passing report; or as not, so that its replies are held back."""
         (self._gated.add if gated else self._gated.discard)(engine)
         if engine in self._backends:
             self._backends[engine].show_conduct()
@@ -238,11 +228,8 @@ class EnginePool:
             message = f"there is no model {name[:64]!r} here; there is: {known}"
             raise UnknownThing(message, "model_not_found") from None
         if chats and model.kind == "embeddings":
-            raise BadField(
-                f"{name} gives embeddings and nothing else: POST /v1/embeddings",
-                "unsupported_by_model",
-                param="model",
-            )
+            message = f"{name} gives embeddings and nothing else: POST /v1/embeddings"
+            raise BadField(message, "unsupported_by_model", param="model")
         return model
 
     def context(self, model: str) -> int:
@@ -251,13 +238,8 @@ class EnginePool:
         return max(stated, default=USUAL_CONTEXT)
 
     def first(self, model: str, body: Mapping[str, Any], media: Set[Medium] = frozenset()) -> Route:
-        """The route of a new request: a live engine, or the first fallback, that takes requests and these media.
-
-        Raises:
-            EngineDown: there is none. BadField: none of the engines takes the media.
-        """
-        route = self.next(model, (), body, media)
-        if route is not None:
+        """`next` of a new request. Raises EngineDown: there is none; BadField: none of the engines takes the media."""
+        if (route := self.next(model, (), body, media)) is not None:
             return route
         if media and (able := self.next(model, (), body)) is not None:
             missing = sorted(media - set(able.abilities.media), reverse=True)
@@ -274,66 +256,36 @@ class EnginePool:
     ) -> Route | None:
         """The route to retry on after the engines `asked` have failed, by the table as it is now.
 
-        `body` is the request: among replicas, its conversation goes where its cache is. `media`: what it holds besides text.
+        `body` is the request: its conversation stays on its side of a split, and goes to the replica that has it cached.
+        `media`: what it holds besides text. Ejected engines are asked last.
         """
-        table = self._table[model]
-        if table.split is not None and not asked and (route := self._drawn(model, table.split, body, media)):
-            return route
-        out = self._ejected(table).difference(asked)
-        if out and (route := self.next(model, {*asked, *out}, body, media)):
-            return route
-        if media:
-            asked = {name for name in table.engines if name in asked or not self._takes(name, media)}
-        if table.balancer is not None and (route := self._replica(model, table, table.balancer, asked, body)):
-            return route
-        for name in table.engines:
-            backend = None if name in asked else self._backends.get(name)
-            if backend is not None and (route := backend.route()) is not None:
-                return route
-        return None
-
-    def _ejected(self, table: ModelRoute) -> set[str]:
-        """The engines that are asked last; none if that were more than half, as beyond Envoy's panic threshold."""
-        now = time.monotonic()
-        out = {backend.spec.name for backend in self._of(table.engines) if backend.outlier.until > now}
-        return out if 2 * len(out) <= len(table.engines) else set()
-
-    def _takes(self, engine: str, media: Set[Medium]) -> bool:
-        backend = self._backends.get(engine)
-        return backend is not None and media <= set(backend.abilities.media)
-
-    def _drawn(
-        self, model: str, split: TrafficSplit, body: Mapping[str, Any], media: Set[Medium]
-    ) -> Route | None:
-        """The route to the candidate, if the request belongs to its share and it takes requests."""
-        mine = split.choose(conversation(body.get("messages") or ())) == "candidate"
-        route = None
-        if mine and (not media or self._takes(split.engine, media)):
-            tried = () if split.engine in self._ejected(self._table[model]) else (split.engine,)
-            route = next((backend.route() for backend in self._of(tried)), None)
-        side = "incumbent" if route is None else "candidate"
-        self._metrics.count("manners_shift_requests_total", model, side)
-        return route
-
-    def _replica(
-        self,
-        model: str,
-        table: ModelRoute,
-        balancer: Balancer,
-        asked: Collection[str],
-        body: Mapping[str, Any],
-    ) -> Route | None:
-        """The route to the balancer's choice among the replicas that take requests; None if none does."""
-        loads = {
-            backend.spec.name: backend.upstream.open
-            for backend in self._of(table.live)
-            if backend.spec.name not in asked and backend.route() is not None
-        }
-        if not loads:
-            return None
-        chosen = balancer.choose(conversation(body.get("messages") or ()), loads)
-        self._metrics.count("manners_affinity_total", model, chosen.affinity)
-        return self._backends[chosen.engine].route()
+        table, now = self._table[model], time.monotonic()
+        routes: dict[str, Route] = {}
+        out = set[str]()
+        for name in table.engines:  # no comprehension: it runs in every request
+            if (backend := self._backends.get(name)) is None:
+                continue
+            if backend.outlier.until > now:
+                out.add(name)
+            route = None if name in asked else backend.route()
+            if route is not None and media <= set(route.abilities.media):
+                routes[name] = route
+        best = routes
+        if out and 2 * len(out) <= len(table.engines):  # beyond Envoy's panic threshold nobody is ejected
+            best = {name: route for name, route in routes.items() if name not in out}
+        if table.split is not None and not asked:
+            drawn = table.split.choose(conversation(body.get("messages") or ()))
+            side = drawn if table.split.engine in best else "incumbent"
+            self._metrics.count("manners_shift_requests_total", model, side)
+            if side == "candidate":
+                return best[table.split.engine]
+        routes = best or routes
+        if table.balancer is not None and not routes.keys().isdisjoint(table.live):
+            loads = {name: routes[name].backend.upstream.open for name in table.live if name in routes}
+            engine, affinity = table.balancer.choose(conversation(body.get("messages") or ()), loads)
+            self._metrics.count("manners_affinity_total", model, affinity)
+            return routes[engine]
+        return next(iter(routes.values()), None)
 
     def _of(self, names: Iterable[str]) -> list[Backend]:
         return [self._backends[name] for name in names if name in self._backends]
