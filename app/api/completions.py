@@ -145,6 +145,4 @@ class Completions(Surface):
         return StreamPolicy(ThinkPolicy(engine.thinking != 0, guard, after=guard), None, id_prefix)
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
-        allowed = CONTINUED[engine.dialect]
-        sent = {name: value for name, value in asked.body.items() if name in allowed}
-        return streamed({**sent, "prompt": asked.body["prompt"]}, engine)
+        return streamed(asked.body, CONTINUED[engine.dialect] | {"prompt"}, engine)

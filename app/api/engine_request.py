@@ -50,30 +50,28 @@ def thinking_for(request: ChatRequest, default: Thinking, dialect: Dialect, abil
 
 
 def upstream_body(request: ChatRequest, body: dict[str, Any], engine: AskedEngine) -> bytes:
-    """The JSON for the engine: allowed fields only, always streamed, usage always asked for.
+    """The JSON for the engine."""
+    spec = DIALECTS[engine.dialect]
+    more = tool_fields(request.choice, body, engine.dialect, engine.abilities)
+    more.update(spec.thinking(engine.thinking))
+    if request.is_begun:
+        more.update(spec.prefill)
+    if engine.metered:
+        more.update(spec.metered)
+    if engine.counted:
+        more.update(spec.counted)
+    return streamed(body, _AS_THEY_ARE[engine.dialect], engine, **more)
+
+
+def streamed(body: Mapping[str, Any], allowed: frozenset[str], engine: AskedEngine, **more: Any) -> bytes:
+    """The allowed fields and more as JSON for the engine: always streamed, usage always asked for.
 
     A reply that the caller wants whole is streamed, too: a caller who disconnects then stops the engine at once, and the
     engine's second parser, for whole replies, is not used.
     """
-    spec = DIALECTS[engine.dialect]
-    allowed = _AS_THEY_ARE[engine.dialect]
     sent = {key: value for key, value in body.items() if key in allowed and value is not None}
-    sent.update(tool_fields(request.choice, body, engine.dialect, engine.abilities))
-    sent.update(spec.thinking(engine.thinking))
-    if spec.prefill and request.is_begun:
-        sent.update(spec.prefill)
-    if engine.metered:
-        sent.update(spec.metered)
-    if engine.counted:
-        sent.update(spec.counted)
-    return streamed(sent, engine)
-
-
-def streamed(sent: dict[str, Any], engine: AskedEngine) -> bytes:
-    """These fields as JSON for the engine, with its name for the model: always streamed, usage always asked for."""
-    sent["model"], sent["stream"] = engine.served_name, True
-    sent["stream_options"] = {"include_usage": True}
-    return msgspec.json.encode(sent)
+    always = {"model": engine.served_name, "stream": True, "stream_options": {"include_usage": True}}
+    return msgspec.json.encode(sent | more | always)
 
 
 CONTINUED: Mapping[Dialect, frozenset[str]] = {
@@ -92,20 +90,17 @@ def answer_body(
     in a chat's last turn (docs/wire.md).
     """
     abilities = engine.abilities
-    allowed = CONTINUED[engine.dialect]
-    sent = {key: value for key, value in body.items() if key in allowed and value is not None}
     prompt = [*meter.prompt, *meter.tokens, *abilities.closing]
     room = [] if abilities.context is None else [abilities.context - len(prompt)]
     if request.most is not None:
         room.append(request.most - len(meter.tokens))
+    # Without a limit vLLM makes 16 tokens.
+    more: dict[str, Any] = {"prompt": prompt, "max_tokens": max(min(room, default=DEFAULT_ROOM), 1)}
     if request.uses_tools:
-        sent["skip_special_tokens"] = False  # the tags of a call may be special tokens
-    sent["max_tokens"] = max(min(room, default=DEFAULT_ROOM), 1)  # else vLLM's default of 16
-    sent.pop("logprobs", None)  # a truth in chat, a number here
+        more["skip_special_tokens"] = False  # the tags of a call may be special tokens
     if request.logprobs:
-        sent["logprobs"] = request.top_logprobs or 0
-    sent["prompt"] = prompt
-    return streamed(sent, engine)
+        more["logprobs"] = request.top_logprobs or 0  # a truth in chat, a number here
+    return streamed(body, CONTINUED[engine.dialect] - {"logprobs"}, engine, **more)
 
 
 def is_forced(request: ChatRequest, body: Mapping[str, Any]) -> bool:
@@ -136,7 +131,9 @@ def stream_policy(request: ChatRequest, engine: AskedEngine, id_prefix: str) -> 
     elif opened:
         guard = UNBOUNDED
     is_forced = is_guided(request.choice, engine.dialect, engine.abilities)
-    tools = _declared(request) if request.uses_tools and not is_forced else None
+    shown = [tool.function for tool in request.tools or () if request.choice.shows(tool.function.name)]
+    declared = Tools([{"function": {"name": f.name, "parameters": f.parameters}} for f in shown])
+    tools = declared if request.uses_tools and not is_forced else None
     think = ThinkPolicy(thinks, guard, spec.reasoning_is_answer, after, opened)
     is_json = is_forced or wants_json(request.response_format)
     return StreamPolicy(think, tools, id_prefix, most=request.most, json=is_json)
@@ -145,11 +142,6 @@ def stream_policy(request: ChatRequest, engine: AskedEngine, id_prefix: str) -> 
 def wants_json(form: Mapping[str, Any] | None) -> bool:
     """Whether a reply of this form is JSON: a JSON object is then the answer, not a tool call."""
     return form is not None and form.get("type") not in (None, "text")
-
-
-def _declared(request: ChatRequest) -> Tools:
-    functions = [tool.function for tool in request.tools or () if request.choice.shows(tool.function.name)]
-    return Tools([{"function": {"name": f.name, "parameters": f.parameters}} for f in functions])
 
 
 def answer_policy(policy: StreamPolicy) -> StreamPolicy:

@@ -29,12 +29,10 @@ Why = Literal["tokens", "overrun"]
 
 
 class ThoughtLimit(msgspec.Struct, frozen=True):
-    """The limit of a thought. kept: the engine was sent the budget, and exceeds it beyond `tokens`. means: how the gateway
-    ends the thought; None: it can only count.
-    """
+    """The limit of a thought. means: how the gateway ends the thought; None: it can only count."""
 
     tokens: int
-    kept: bool
+    why: Why
     means: Means | None
 
 
@@ -42,14 +40,17 @@ class ThoughtPlan(msgspec.Struct, frozen=True):
     """How a request's thought is requested and limited.
 
     sent: the budget for the engine, never one that it would refuse. limit: None if there is nothing to enforce. closer: the
-    id of the token that ends the thought, for engines whose text may lack the tag. metered: the engine must report the
-    number of generated tokens while it generates.
+    id of the token that ends the thought, for engines whose text may lack the tag.
     """
 
     sent: Thinking
     limit: ThoughtLimit | None = None
     closer: int | None = None
-    metered: bool = False
+
+    @property
+    def metered(self) -> bool:
+        """Whether the engine must report the number of generated tokens while it generates."""
+        return self.limit is not None or self.closer is not None
 
 
 def thought_plan(thinking: Thinking, abilities: Abilities) -> ThoughtPlan:
@@ -58,21 +59,22 @@ def thought_plan(thinking: Thinking, abilities: Abilities) -> ThoughtPlan:
         return ThoughtPlan(0)
     closer = abilities.closer if abilities.reasoning_field is None else None
     if thinking is None:
-        return ThoughtPlan(None, None, closer, metered=closer is not None)
+        return ThoughtPlan(None, None, closer)
     means: Means | None = "control" if abilities.ends_thoughts else "restart" if abilities.closing else None
-    kept = abilities.budgets is not False
-    limit = ThoughtLimit(thinking + SLACK if kept else thinking, kept, means)
-    return ThoughtPlan(thinking if kept else None, limit, closer, metered=True)
+    if abilities.budgets is False:
+        return ThoughtPlan(None, ThoughtLimit(thinking, "tokens", means), closer)
+    return ThoughtPlan(thinking, ThoughtLimit(thinking + SLACK, "overrun", means), closer)
 
 
 class ThoughtWatch:
     """Watches one reply until its thought is over. `due` is the reason to end it."""
 
+    due: Why | None = None
+    over = False
+
     def __init__(self, limit: ThoughtLimit) -> None:
         self.limit = limit
         self.meter = ThoughtMeter()
-        self.due: Why | None = None
-        self.over = False
 
     def look(self, events: Sequence[Event], pipeline: Pipeline) -> bool:
         """Whether these events exceed the limit, so that the thought has to be ended now, and can be."""
@@ -83,7 +85,7 @@ class ThoughtWatch:
         meter, limit = self.meter, self.limit
         meter.pieces = pipeline.tokens
         if meter.count >= limit.tokens:
-            self.due = self.due or ("overrun" if limit.kept else "tokens")
+            self.due = limit.why
             if self.due == "tokens":  # a step may make more than were left
                 del meter.tokens[limit.tokens :]
         if self.due is None or not pipeline.is_thinking:

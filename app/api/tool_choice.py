@@ -32,11 +32,11 @@ from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, 
 NOT_KEPT = ChoiceNotKept.code
 
 Mode = Literal["none", "auto", "required"]
-MAX_PREAMBLE = 2000
-"""Most characters of text before a required call; a model that writes more will not call."""
 _CUT = frozenset({"length", "content_filter"})
 """Finish reasons of a reply that the model did not end."""
 _NO_CALL = "the model called no tool, although tool_choice requires a call"
+_NOTHING = {"type": "object", "properties": {}}
+"""The arguments of a tool that declares none."""
 
 
 class ToolPolicy(msgspec.Struct, frozen=True):
@@ -47,11 +47,6 @@ class ToolPolicy(msgspec.Struct, frozen=True):
     name: str | None = None
     single: bool = False
     said: bool = True
-
-    @property
-    def binds(self) -> bool:
-        """Whether a reply can break it."""
-        return self.mode == "required" or (self.mode == "auto" and self.single)
 
     def shows(self, name: str) -> bool:
         """Whether the model is shown this tool."""
@@ -85,11 +80,8 @@ def tool_fields(
     fields: dict[str, Any] = {"tools": shown}
     if is_guided(policy, dialect, abilities):
         form = {"name": "call", "schema": call_schema([tool["function"] for tool in shown]), "strict": True}
-        return fields | {
-            "tool_choice": "none",
-            "response_format": {"type": "json_schema", "json_schema": form},
-        }
-    if not abilities.parses_tools:
+        fields["response_format"] = {"type": "json_schema", "json_schema": form}
+    if "response_format" in fields or not abilities.parses_tools:
         return {**fields, "tool_choice": "none"}
     if policy.said:
         fields["tool_choice"] = policy.mode
@@ -105,33 +97,20 @@ def call_schema(functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     A reference points into its own tool's schema, which is therefore put whole under `$defs`.
     """
-    nothing = {"type": "object", "properties": {}}
-    places = {f"t{number}": function for number, function in enumerate(functions)}
-    calls = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": function["name"]}, "arguments": {"$ref": f"#/$defs/{name}"}},
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for name, function in places.items()
-    ]
-    schemas = {
-        name: _moved(one.get("parameters") or nothing, f"#/$defs/{name}") for name, one in places.items()
-    }
+    calls, schemas = [], {}
+    for number, function in enumerate(functions):
+        place = f"/$defs/t{number}"
+        properties = {"name": {"const": function["name"]}, "arguments": {"$ref": f"#{place}"}}
+        shape = {"type": "object", "properties": properties, "required": [*properties]}
+        calls.append({**shape, "additionalProperties": False})
+        schemas[f"t{number}"] = _moved(function.get("parameters") or _NOTHING, place)
     return {**(calls[0] if len(calls) == 1 else {"anyOf": calls}), "$defs": schemas}
 
 
-def _moved(value: Any, place: str) -> Any:
+def _moved(schema: Mapping[str, Any], place: str) -> Any:
     """A copy of a schema whose references to itself (`#…`) point to another place."""
-    if isinstance(value, list):
-        return [_moved(one, place) for one in value]
-    if not isinstance(value, dict):
-        return value
-    moved = {key: _moved(one, place) for key, one in value.items()}
-    if isinstance(reference := value.get("$ref"), str) and reference.startswith("#"):
-        moved["$ref"] = place + reference[1:]
-    return moved
+    text = msgspec.json.encode(schema)
+    return msgspec.json.decode(text.replace(b'"$ref":"#', b'"$ref":"#%b' % place.encode()))
 
 
 # The reply.
@@ -151,14 +130,13 @@ class ToolChoiceEnforcer:
         self._policy = policy
         self._is_over = False
         self._waiting: list[Text] = []  # text before a required call
-        self._preamble = 0  # its characters
         self._calls = 0
 
     def feed(self, events: Sequence[Event]) -> list[Event]:
         """The events that keep the choice; a Broken where the reply breaks it, and nothing more."""
         return [kept for event in events if not self._is_over for kept in self._keep(event)]
 
-    def _break(self, what: str) -> list[Event]:
+    def _break(self, what: str = _NO_CALL) -> list[Event]:
         self._is_over = True
         return [Broken(f"{what}: ask again, or in other words", NOT_KEPT)]
 
@@ -172,16 +150,14 @@ class ToolChoiceEnforcer:
             before, self._waiting = self._waiting, []
             return [] if self._policy.single and self._calls > 1 else [*before, event]
         if type(event) is Finish and is_needed and (event.reason not in _CUT or self._waiting):
-            return self._break(_NO_CALL)
+            return self._break()
         if type(event) is Text and is_needed:
             self._waiting.append(event)
-            self._preamble += len(event.text)
-            is_long = self._preamble > MAX_PREAMBLE
-            return self._break("the model speaks, although tool_choice requires a call") if is_long else []
+            return []
         if type(event) is Broken:
-            self._waiting, self._preamble = [], 0
+            self._waiting = []
             if event.code == FILTERED and self._policy.mode == "required":
-                return self._break("the model called no tool that tool_choice allows")
+                return self._break()
         return [event]
 
 
@@ -213,10 +189,10 @@ class GuidedCall(ToolChoiceEnforcer):
         try:
             call = msgspec.json.decode(fenced, type=_Call)
         except UNREADABLE:
-            return self._break(_NO_CALL)
+            return self._break()
         arguments = bytes(call.arguments).decode()
         if not arguments.startswith("{") or not self._policy.shows(call.name):
-            return self._break(_NO_CALL)
+            return self._break()
         self.sources = ("engine",)
         start = CallStart(event.choice, 0, call.name, self._call_id)
         return [start, CallArguments(event.choice, 0, arguments), Finish(event.choice, "tool_calls")]
@@ -228,4 +204,5 @@ def enforcer_for(
     """The filter of a reply; None if it cannot break the choice. `call_id` is the id of a guided call."""
     if is_guided(policy, dialect, abilities):
         return GuidedCall(policy, call_id)
-    return ToolChoiceEnforcer(policy) if policy.binds else None
+    can_break = policy.mode == "required" or (policy.mode == "auto" and policy.single)
+    return ToolChoiceEnforcer(policy) if can_break else None

@@ -75,9 +75,8 @@ def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         if (value := schema.get(name)) is None:
             continue
         if not isinstance(value, types):
-            raise _fault(
-                f"{name} of a schema must be {' or '.join(map(_WORDS.__getitem__, types))}", "invalid"
-            )
+            words = " or ".join(_WORDS[one] for one in types)
+            raise _fault(f"{name} of a schema must be {words}", "invalid")
         parts: Any = value
         if name in _UNIONS:
             alternatives += parts
@@ -124,10 +123,8 @@ class _Walk:
         pairs = zip(alternatives, unions, strict=False)
         back = [_type(one) for one, found in pairs if found.back < len(opened)]
         if ways > MAX_WAYS or (len(back) > 1 and (None in back or len(set(back)) < len(back))):
-            raise _fault(
-                "the schema has too many alternatives: list fewer values, refer to a schema once in a union, "
-                "and give each alternative that leads back to its union a type of its own"
-            )
+            why = "list fewer values, and give alternatives that lead back to their union a type each"
+            raise _fault(f"the schema has too many alternatives: {why}")
         return _Found(ways, min((one.back for one in (*unions, *parts)), default=MAX_DEPTH))
 
     def _follow(self, reference: str, opened: tuple[str, ...], depth: int) -> _Found:
@@ -143,8 +140,9 @@ class _Walk:
         budget, kinds = self._budget, schema.get("type")
         budget.nodes -= nodes
         if budget.nodes < 0:
-            why = f"the request's schemas have more than {MAX_NODES} values with their references followed"
-            raise _fault(f"{why}: make them smaller")
+            raise _fault(
+                f"more than {MAX_NODES} values in the schemas of a request, with references followed"
+            )
         if depth > MAX_DEPTH:
             raise _fault(f"the schema has more than {MAX_DEPTH} levels with its references: make it flatter")
         if isinstance(kinds, list) and not all(isinstance(kind, str) for kind in kinds[:_TYPES]):
@@ -153,13 +151,11 @@ class _Walk:
             raise _fault("type names a type twice")
         required = {name for name in schema.get("required") or () if isinstance(name, str)}
         if len((schema.get("properties") or {}).keys() - required) > MAX_OPTIONAL:
-            why = f"an object has more than {MAX_OPTIONAL} properties that are not required"
-            raise _fault(f"{why}: list more of them in required")
+            raise _fault(f"more than {MAX_OPTIONAL} properties of an object are not in its required")
         if isinstance(pattern := schema.get("pattern"), str):
             budget.patterns -= pattern_cost(pattern) if len(pattern) <= budget.patterns else len(pattern)
             if budget.patterns < 0:
-                why = "a regular expression is too complex: shorten it, or reduce nested and optional repetition"
-                raise _fault(why)
+                raise _fault("a pattern is too complex: shorten it, or reduce nested and optional repetition")
 
 
 def _type(schema: Any) -> str | None:
