@@ -225,7 +225,6 @@ def test_few_broad_excepts_on_each_floor() -> None:
 
 
 SHORT_TASKS = {
-    "app.admin.audit": 1,  # awaited by all who ask for its result
     "app.conformance.gateway": 1,  # of a command, which awaits it
     "app.conformance.suite": 1,
     "app.proxy.exchange": 2,  # of one request: its end cancels them

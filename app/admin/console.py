@@ -91,14 +91,11 @@ def reading(report: VerifiedReport) -> dict[str, Any]:
     """A summary of a report."""
     statement = report.statement
     return {
-        "digest": report.digest,
         "trusted": bool(report.signers),
-        "signers": list(report.signers),
         "verdict": str(statement.verdict.value),
         "headline": labels.headline(statement),
         "reasons": [f"{gate}: {why}" if gate else why for gate, why in labels.reasons(statement)],
         "created": statement.created,
-        "expires": statement.expires,
         **{
             side: {"model": arm.model.name, "format": arm.model.format, "engine": arm.engine.name}
             for side, arm in (("candidate", statement.candidate), ("baseline", statement.baseline))
@@ -111,12 +108,5 @@ def reading(report: VerifiedReport) -> dict[str, Any]:
 
 def _gate(statement: Statement, name: str) -> dict[str, Any]:
     verdict, decides = labels.gate_verdict(statement, name)
-    candidate, baseline, required = labels.overview_cells(statement, name)
-    return {
-        "title": title(name),
-        "verdict": str(verdict.value),
-        "decides": decides,
-        "candidate": candidate,
-        "baseline": baseline,
-        "required": required,
-    }
+    cells = zip(("candidate", "baseline", "required"), labels.overview_cells(statement, name), strict=True)
+    return {"title": title(name), "verdict": str(verdict.value), "decides": decides, **dict(cells)}

@@ -4,6 +4,7 @@ Every well-formed report is accepted; its signature is verified when it is used 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,16 +25,8 @@ from gates.report.keys import trusted
 MOST_WAITING: Final = 16
 """Requests that may wait for the thread. A report takes half a second, one of 64 MiB some ten seconds."""
 PATIENCE_SECONDS: Final = 30.0
-FOLDER = "reports"
-"""In the state folder; each report is a file named by the digest of its bytes."""
 
 T = TypeVar("T")
-
-
-class BadReport(RequestError):
-    """The upload is not a report."""
-
-    code = "report_malformed"
 
 
 class Reports:
@@ -44,7 +37,7 @@ class Reports:
         self._reader = ThreadQueue(1, MOST_WAITING, "read")
 
     async def keep(self, data: bytes, actor: str) -> tuple[dict[str, Any], bool]:
-        """Store a report; what it is, and whether it is new. Raises BadReport, StorageFailed."""
+        """Store a report; what it is, and whether it is new. Raises RequestError (report_malformed), StorageFailed."""
         found = await self._reader.do(partial(self.read, data), PATIENCE_SECONDS)
         statement, digest = found.statement, found.digest
         report = KnownReport(
@@ -56,13 +49,12 @@ class Reports:
             baseline=statement.baseline.model.root,
             verdict=str(statement.verdict),
             created=statement.created,
-            path=f"{FOLDER}/{digest.removeprefix('sha256:')}.json",
+            path=f"reports/{digest.removeprefix('sha256:')}.json",
         )
         detail = {"digest": digest, "artefact": report.artefact, "verdict": report.verdict}
         entry = AuditEntry(at=now(), actor=actor, verb="report.uploaded", subject=digest, detail=detail)
-        new = await self._promotions.do(
-            partial(_keep, path=self._state / report.path, report=report, data=data, entry=entry)
-        )
+        path = self._state / report.path
+        new = await self._promotions.do(partial(_keep, path=path, report=report, data=data, entry=entry))
         return {"digest": digest, "verdict": report.verdict, "trusted": bool(found.signers)}, new
 
     async def listed(self) -> tuple[KnownReport, ...]:
@@ -76,15 +68,13 @@ class Reports:
             return await self._reader.do(lambda: show(_bytes_of(self._state, row)), PATIENCE_SECONDS)
 
     def read(self, data: bytes) -> VerifiedReport:
-        """A report, with those of this gateway's trusted keys that have signed it, possibly none. Raises BadReport."""
-        try:
+        """A report, with those of this gateway's trusted keys that have signed it, possibly none. Raises RequestError."""
+        with suppress(ReportError, KeyFileError):
             return open_report(data, trusted([self._state / KEYS]))
-        except (ReportError, KeyFileError):
-            pass
         try:
             return open_report(data, None)
         except ReportError as error:
-            raise BadReport(f"this is no report.json of a gate: {error}") from None
+            raise RequestError(f"this is no report.json of a gate: {error}", "report_malformed") from None
 
 
 def _keep(registry: Registry, path: Path, report: KnownReport, data: bytes, entry: AuditEntry) -> bool:
@@ -101,9 +91,6 @@ def _keep(registry: Registry, path: Path, report: KnownReport, data: bytes, entr
 
 def _bytes_of(state: Path, report: KnownReport | None) -> bytes:
     if report is not None:
-        with translated():
-            try:
-                return (state / report.path).read_bytes()
-            except FileNotFoundError:
-                pass
+        with translated(), suppress(FileNotFoundError):
+            return (state / report.path).read_bytes()
     raise UnknownThing("there is no such report here; upload it to /admin/reports", "report_not_found")

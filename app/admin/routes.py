@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from starlette.responses import Response, StreamingResponse
 
 from app.access.service import AccessService
-from app.admin.audit import audit_page
 from app.admin.reload import Reloader
 from app.admin.reports import Reports
 from app.api.reading import field_error, json_object
@@ -27,9 +26,11 @@ from app.promotion.repository import now
 from app.promotion.requests import PromotionRequest, check_model
 from app.promotion.service import PromotionService
 from app.promotion.state_machine import OperationKind
-from app.promotion.views import report_view
+from app.promotion.views import event_view, report_view
 from app.proxy.admission import LITTLE_BYTES, Uploads
 from app.proxy.deadlines import ClientGone
+from app.registry.errors import ChainBroken
+from app.registry.registry import Registry
 from app.registry.values import AuditEntry, Revocation, Thing
 from gates.report.files import MAX_REPORT_BYTES
 
@@ -46,10 +47,15 @@ class AdminBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class PromoteBody(AdminBody):
-    """`POST /admin/promote`."""
+class RollbackBody(AdminBody):
+    """`POST /admin/rollback`."""
 
     model: str
+
+
+class PromoteBody(RollbackBody):
+    """`POST /admin/promote`."""
+
     engine: str | Annotated[list[str], Field(min_length=1, max_length=MAX_REPLICAS)]
     report: str | None = Field(default=None, max_length=100)
 
@@ -70,12 +76,6 @@ class RevokeBody(AdminBody):
     thing: Thing
     id: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     reason: str = Field(min_length=3, max_length=500)
-
-
-class RollbackBody(AdminBody):
-    """`POST /admin/rollback`."""
-
-    model: str
 
 
 def operators_router(
@@ -216,7 +216,21 @@ def _add_audit(routes: APIRouter, promotions: PromotionService) -> None:
 
     @routes.get("/admin/audit")
     async def audit(request: Request, after: Count = 0, limit: Count = 200, newest: bool = False) -> Response:
-        return reply(request, await audit_page(promotions.do, after, min(limit, MAX_EVENTS), newest))
+        page = partial(audit_page, after=after, limit=min(limit, MAX_EVENTS), newest=newest)
+        return reply(request, await promotions.do(page))
+
+
+def audit_page(registry: Registry, after: int, limit: int, newest: bool) -> dict[str, Any]:
+    """At most `limit` events behind `after`, or the `newest` of them; the head, and whether the whole chain is sound."""
+    state: dict[str, Any] = {"ok": True}
+    try:
+        registry.verify_chain()
+    except ChainBroken as broken:
+        state = {"ok": False, "seq": broken.seq, "why": broken.why}
+    head = registry.head()
+    start = max(after, head.seq - limit) if newest else after
+    events = [event_view(event) for event in registry.events(after=start, limit=limit)]
+    return {"events": events, "head": asdict(head), "chain": state}
 
 
 # Requests.

@@ -33,12 +33,12 @@ def digest(event: AuditEvent) -> str:
     return hashlib.sha256(previous.encode() + canonical(content)).hexdigest()
 
 
-def verify(events: Iterable[AuditEvent], before: Head = GENESIS) -> Head:
-    """The head of a chain that begins behind `before`.
+def verify(events: Iterable[AuditEvent]) -> Head:
+    """The head of a whole chain.
 
     Raises ChainBroken: names the first event that is missing, altered or out of place.
     """
-    head = before
+    head = GENESIS
     for event in events:
         if event.seq != head.seq + 1:
             raise ChainBroken(head.seq + 1, f"is missing; event {event.seq} comes next")

@@ -122,14 +122,12 @@ class RegistryReader:
         rows = self._rows("SELECT seq, hash FROM event ORDER BY seq DESC LIMIT 1")
         return Head(**rows[0]) if rows else chain.GENESIS
 
-    def verify_chain(self, before: Head = chain.GENESIS, limit: int = -1) -> Head:
-        """Hash the next `limit` events behind `before` again, or all; the head behind them, `before` at the chain's end.
+    def verify_chain(self) -> Head:
+        """Hash every event again, which takes some 30 us each; the head.
 
         Raises ChainBroken: names the first event that is missing, altered or out of place.
         """
-        below_1 = "seq < 1 OR" if before == chain.GENESIS else ""  # such an event breaks the chain
-        events = self._all(AuditEvent, f"WHERE {below_1} seq > ? ORDER BY seq LIMIT ?", before.seq, limit)
-        return chain.verify(events, before)
+        return chain.verify(self._all(AuditEvent, "ORDER BY seq"))
 
     def _all(self, kind: type[Row], rest: str, *values: object) -> tuple[Row, ...]:
         rows, decoded = self._rows(f"SELECT * FROM {TABLES[kind]} {rest}", *values), _DECODED.get(kind, dict)
