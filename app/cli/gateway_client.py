@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from os import EX_NOPERM, EX_UNAVAILABLE
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,21 +68,18 @@ class GatewayClient:
 
     def call(self, method: str, path: str, **request: Any) -> dict[str, Any]:
         """The JSON that the API answers with."""
-        with closing(self._send(method, path, **request)) as reply:
+        with self._reply(method, path, **request) as reply:
             try:
                 return dict(json.loads(reply.read()))
-            except (ValueError, httpx2.HTTPError):
+            except ValueError:
                 raise GatewayError(f"{self._base}{path} did not answer with JSON") from None
 
     def payloads(self, method: str, path: str, **request: Any) -> Iterator[bytes]:
         """The payloads of a stream of server-sent events, until it ends. Raises GatewayUnreachable if it breaks."""
         decoder = SSEDecoder()
-        with closing(self._send(method, path, **request)) as reply:
-            try:
-                for data in reply.iter_bytes():
-                    yield from decoder.feed(data)
-            except httpx2.HTTPError as error:
-                raise self._unreachable(error) from None
+        with self._reply(method, path, **request) as reply:
+            for data in reply.iter_bytes():
+                yield from decoder.feed(data)
 
     def follow(self, operation: str) -> Iterator[dict[str, Any]]:
         """Yield each event, the last of which is the operation and has the key `done`; a stream that breaks is resumed.
@@ -102,21 +99,18 @@ class GatewayClient:
             time.sleep(RECONNECT_SECONDS)
         raise GatewayError(f"the events of {operation} cannot be followed; it goes on: `manners status`")
 
-    def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
-        """Send a request; returns a reply of status 2xx whose body is not read yet."""
+    @contextmanager
+    def _reply(self, method: str, path: str, **request: Any) -> Iterator[httpx2.Response]:
+        """A reply of status 2xx whose body is not read yet."""
         try:
-            asked = self._client.build_request(method, self._base + path, **request)
-            reply = self._client.send(asked, stream=True)
+            with self._client.stream(method, self._base + path, **request) as reply:
+                if not reply.is_success:
+                    raise _rejection(reply)
+                yield reply
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise self._unreachable(error) from None
-        if reply.is_success:
-            return reply
-        with closing(reply):
-            raise _rejection(reply)
-
-    def _unreachable(self, error: Exception) -> GatewayUnreachable:
-        why = str(error) or "the connection broke"
-        return GatewayUnreachable(f"no gateway at {self._url}: {why}; start one with `manners serve`")
+            why = str(error) or "the connection broke"
+            said = f"no gateway at {self._url}: {why}; start one with `manners serve`"
+            raise GatewayUnreachable(said) from None
 
 
 def _rejection(reply: httpx2.Response) -> GatewayError:
@@ -124,7 +118,7 @@ def _rejection(reply: httpx2.Response) -> GatewayError:
     try:
         error = json.loads(reply.read())["error"]
         why = f"{error['code']}: {error['message']}"
-    except (ValueError, LookupError, TypeError, httpx2.HTTPError):
+    except (ValueError, LookupError, TypeError):
         why = f"the gateway answered {reply.status_code}"
     return GatewayError(why, EX_NOPERM if reply.status_code in (401, 403) else 1)
 
