@@ -13,7 +13,7 @@ from contextlib import suppress
 from os import EX_NOINPUT, EX_TEMPFAIL
 from pathlib import Path
 
-from app.cli.exit_codes import CommandError, UsageError
+from app.cli.exit_codes import CommandError
 from app.cli.terminal import show_list
 from app.config.config import EMBEDDED_DEFAULT, Config, load, read_tables
 from app.conformance import suite
@@ -151,7 +151,7 @@ async def _containers(config: Config, spec: EngineSpec) -> list[FoundContainer]:
 
 async def _pin(args: argparse.Namespace) -> int:
     if args.compose and (args.engines or args.config):
-        raise UsageError("--compose pins all that the file names: it takes no engine and no --config")
+        raise CommandError("--compose pins all that the file names: it takes no engine and no --config")
     source = args.config or EMBEDDED_DEFAULT
     named = locks.tags(args.compose) if args.compose else _images(source, args.engines)
     pins = {image: await locks.pin(image, shared(), pull=args.pull) for image in sorted(set(named.values()))}
@@ -171,5 +171,5 @@ def _images(source: Path, wanted: list[str]) -> dict[str, str]:
     engines = configuration.engines(read_tables(source), source.parent).items()
     found = {name: spec.image for name, spec in engines if spec.driver == "docker" and spec.image}
     if unknown := [name for name in wanted if name not in found]:
-        raise UsageError(f"{unknown[0]}: is no engine with an image; there is: {', '.join(found)}")
+        raise CommandError(f"{unknown[0]}: is no engine with an image; there is: {', '.join(found)}")
     return {name: image for name, image in found.items() if not wanted or name in wanted}

@@ -10,18 +10,11 @@ INTERRUPTED: Final = 130
 
 
 class CommandError(Exception):
-    """A command cannot do what it was asked; the message is one line, and `code` its exit code."""
+    """A command cannot do what it was asked, by default because of its flags; the message is one line, and `code` its exit code."""
 
-    def __init__(self, why: object, code: int) -> None:
+    def __init__(self, why: object, code: int = EX_USAGE) -> None:
         super().__init__(why)
         self.code = code
-
-
-class UsageError(CommandError):
-    """Flags contradict each other, or name something unknown."""
-
-    def __init__(self, why: object) -> None:
-        super().__init__(why, EX_USAGE)
 
 
 def run(name: str, module: str, stopped: str, args: argparse.Namespace) -> int:

@@ -5,7 +5,6 @@ So that `manners --help` and a wrong flag are quick, this module imports little.
 """
 
 import argparse
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -44,27 +43,28 @@ _count = _number(1, 1_000_000, "a whole number from 1")
 _port = _number(1, 65_534, "a port from 1 to 65534")
 
 
-def _file_name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a name of letters, digits, `.`, `_` and `-`")
-    return text
-
-
 def _lengths(text: str) -> tuple[int, ...]:
     return tuple(_count(part) for part in text.split(","))
 
 
+def _files(name: str, metavar: str, about: str) -> Flag:
+    """A flag that may be repeated."""
+    return flag(name, action="append", default=[], type=Path, metavar=metavar, help=about)
+
+
+def _switch(name: str, about: str) -> Flag:
+    return flag(name, action="store_true", help=about)
+
+
 _CONFIG = flag("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
-_JSON = flag("--json", action="store_true", help="print JSON on stdout")
-_TRUST = flag("--trust", action="append", default=[], type=Path, metavar="KEY",
-              help="a public key, or a folder of them (default: this host's own)")  # fmt: skip
+_JSON = _switch("--json", "print JSON on stdout")
+_TRUST = _files("--trust", "KEY", "a public key, or a folder of them (default: this host's own)")
 _ENGINE = flag("engine", metavar="ENGINE", help="its name in the configuration")
 _RUN = flag("folder", type=Path, metavar="DIR", help="the run's: report.json and samples.jsonl")
 _STATE = (flag("file", type=Path, metavar="FILE"), _CONFIG)
 COMMANDS: Final[Mapping[str, CommandSpec]] = {
     "serve": CommandSpec("run the gateway", "serve", (
-        flag("models", nargs="*", metavar="MODEL", 
-             help="a .gguf file, a folder, or the URL of a running engine (default: the configuration's models, or nano models)"),
+        flag("models", nargs="*", metavar="MODEL", help="a .gguf file, a folder, or an engine's URL (default: the configuration's)"),
         flag("--name", metavar="N", help="the public name of the model (default: from its file)"),
         flag("--port", type=_port, metavar="P", help="for MODEL (default: 8080); operators: the next one"),
         flag("--ctx", type=_count, metavar="C", help="the context of MODEL, in tokens (default: the engine's)"),
@@ -87,15 +87,12 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
     "engine up": CommandSpec("start an engine, and wait until it streams a real completion", "engine", (_ENGINE, _CONFIG, _JSON)),
     "engine down": CommandSpec("stop an engine's container, and keep its log", "engine", (_ENGINE, _CONFIG)),
     "engine logs": CommandSpec("the last lines of an engine's log: of its container, or as saved", "engine", (
-        _ENGINE,
-        flag("-n", "--lines", type=int, default=50, metavar="N", help="(default: %(default)s)"),
-        _CONFIG,
+        flag("-n", "--lines", type=int, default=50, metavar="N", help="(default: %(default)s)"), _ENGINE, _CONFIG,
     )),
     "engine pin": CommandSpec("pin images: write the digests of their tags to engines.lock, NAME.lock.env", "engine", (
         flag("engines", nargs="*", metavar="ENGINE", help="(default: all that run in containers)"),
-        flag("--pull", action="store_true", help="fetch the images first"),
         flag("--compose", type=Path, metavar="ENV", help="instead: compose.yaml's images, as this env file names them"),
-        _CONFIG,
+        _switch("--pull", "fetch the images first"), _CONFIG,
     )),
     "gate run": CommandSpec("ask both engines, judge, and write a signed report", "gate", (
         flag("--candidate", metavar="ENGINE", help="an engine of the configuration"),
@@ -103,54 +100,34 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--candidate-url", metavar="URL", help="instead, without a configuration: a running engine"),
         flag("--baseline-url", metavar="URL", help="a running engine; no promotion takes a report of two addresses"),
         flag("--suite", metavar="S", help="a shipped suite, or a file: .yaml, .jsonl or .toml (default: [gates] suite)"),
-        flag("--policy", metavar="P",
-             help="a shipped policy, a .toml, or `derived` from the suite (default: [gates] policy; of a .yaml or .jsonl: derived)"),
-        _CONFIG,
-        flag("--out", type=Path, default=Path("gate"), metavar="DIR",
-             help="report.json, report.html, report.md, samples.jsonl (default: %(default)s)"),
-        flag("--data", action="append", default=[], type=Path, metavar="FILE",
-             help="training or calibration conversations (JSONL), in which no prompt of the suite may occur"),
-        flag("--no-latency", action="store_true",
-             help="skip latency; if the policy has latency rules, the verdict is then never a pass"),
-        flag("--jobs", type=_count, default=1, metavar="N",
-             help="requests at once, to different engines: each is asked as the policy says, and for latency one by one"),
-        flag("--any-baseline", action="store_true",
-             help="ask although the baseline is another model or not the configured one; the verdict is then never a pass"),
-        flag("--attach", action="append", default=[], type=Path, metavar="FILE",
-             help="results of another benchmark (lm-eval, bfcl-eval, ...) for the report to carry; they decide nothing"),
-        flag("--full", action="store_true", help="ask all of stage 1, even if the candidate has failed already"),
-        flag("--sequential", action="store_true", help="ask in random order, and stop when every rule is decided"),
-        _JSON,
+        flag("--policy", metavar="P", help="a shipped policy, a .toml, or `derived` (default: [gates] policy; of .yaml, .jsonl: derived)"),
+        flag("--out", type=Path, default=Path("gate"), metavar="DIR", help="where reports and samples go (default: %(default)s)"),
+        _files("--data", "FILE", "training or calibration conversations (JSONL), in which no prompt of the suite may occur"),
+        _files("--attach", "FILE", "results of another benchmark, for the report to carry; they decide nothing"),
+        flag("--jobs", type=_count, default=1, metavar="N", help="requests at once, to different engines; for latency one by one"),
+        _switch("--no-latency", "skip latency; if the policy has latency rules, the verdict is then never a pass"),
+        _switch("--any-baseline", "ask whatever the baseline is; if no promotion takes it, the verdict is never a pass"),
+        _switch("--full", "ask all of stage 1, even if the candidate has failed already"),
+        _switch("--sequential", "ask in random order, and stop when every rule is decided"),
+        _CONFIG, _JSON,
     ), GOES_ON),
     "gate verify": CommandSpec("check a report offline: signature, samples, artefact", "gate", (
         flag("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too"),
-        flag("--artefact", type=Path, metavar="DIR|ENGINE",
-             help="what the report must be about: a model folder, or the configured engine that serves it"),
-        _TRUST,
-        _CONFIG,
+        flag("--artefact", type=Path, metavar="DIR|ENGINE", help="what it must be about: a folder, or the engine that serves it"),
+        _TRUST, _CONFIG,
     )),
-    "gate new-suite": CommandSpec("write NAME.yaml: five prompts of your own, to be changed", "gate", (
-        flag("name", metavar="NAME", type=_file_name),
-    )),
+    "gate new-suite": CommandSpec("write NAME.yaml: five prompts of your own, to be changed", "gate", (flag("name", metavar="NAME"),)),
     "gate rejudge": CommandSpec("judge the samples of a run again, by another policy", "gate", (
         _RUN,
         flag("--suite", metavar="S", help="the suite that was asked (default: by the report's name)"),
-        flag("--policy", metavar="P", help="(default: [gates] policy; of a .yaml or .jsonl: derived)"),
-        _TRUST,
-        _CONFIG,
-        _JSON,
+        flag("--policy", metavar="P", help="(default: [gates] policy; of .yaml, .jsonl: derived)"),
+        _TRUST, _CONFIG, _JSON,
     )),
     "gate compare": CommandSpec("the rules of several runs side by side", "gate", (
-        flag("folders", nargs="+", type=Path, metavar="DIR", help="runs' folders with report.json"),
-        _TRUST,
-        _CONFIG,
+        flag("folders", nargs="+", type=Path, metavar="DIR", help="runs' folders with report.json"), _TRUST, _CONFIG,
     )),
-    "gate export": CommandSpec("write a run as logs of another tool", "gate", (
-        _RUN,
-        flag("--inspect", type=Path, required=True, metavar="LOGS",
-             help="the folder for one log of inspect_ai for each arm; then: inspect view --log-dir LOGS"),
-        _TRUST,
-        _CONFIG,
+    "gate export": CommandSpec("write a run as logs of inspect_ai, for `inspect view --log-dir LOGS`", "gate", (
+        flag("--inspect", type=Path, required=True, metavar="LOGS", help="the folder for one log of each arm"), _RUN, _TRUST, _CONFIG,
     )),
     "gate seal": CommandSpec("write the artefact.json of a model folder of your own", "gate", (
         flag("folder", type=Path, metavar="PATH", help="a folder; or a .gguf file, for which one is made beside it"),
@@ -159,17 +136,13 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--base-model", metavar="NAME", help="what it was fine-tuned from"),
         flag("--source", type=Path, metavar="DIR", help="the sealed folder that this one was converted from"),
     )),
-    "doctor": CommandSpec("check host, images, models and configuration (exit code 1: a fault, 2: something unknown)", "doctor",
-        (_CONFIG, _JSON)),
+    "doctor": CommandSpec("check host, images, models, configuration (exit code 1: a fault, 2: unknown)", "doctor", (_CONFIG, _JSON)),
     "bench": CommandSpec("time engines by turns: first content, first sentence, decoding rate", "bench", (
-        _CONFIG,
-        flag("--engine", action="append", default=[], metavar="NAME",
-             help="an engine of the configuration (default: those that models use)"),
-        flag("--matrix", action="store_true", help="measure with thinking on and off, streamed and whole"),
-        flag("--rounds", type=_count, default=4, metavar="N",
-             help="rounds of two requests per prompt and cell (default: %(default)s)"),
+        flag("--engine", action="append", metavar="NAME", help="an engine of the configuration (default: those that models use)"),
+        _switch("--matrix", "measure with thinking on and off, streamed and whole"),
+        flag("--rounds", type=_count, default=4, metavar="N", help="rounds of two requests per prompt and cell (default: %(default)s)"),
         flag("--length", type=_lengths, default=(500,), metavar="N,N", help="tokens of the prompt (default: 500)"),
-        _JSON,
+        _CONFIG, _JSON,
     )),
     "shadow replay": CommandSpec("compare two engines over recorded requests; it advises", "shadow", (
         flag("--candidate", required=True, metavar="ENGINE", help="an engine of the configuration"),

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from app.cli import gate_engines
-from app.cli.exit_codes import UsageError
+from app.cli.exit_codes import CommandError
 from app.cli.inspect_log import write_logs
 from app.cli.terminal import show_rows
 from app.config.config import Config, load
@@ -50,15 +50,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _running(args: argparse.Namespace) -> Config:
-    """The configuration; of the two addresses, if there are any. Raises UsageError, ConfigError."""
+    """The configuration; of the two addresses, if there are any. Raises CommandError, ConfigError."""
     if args.full and args.sequential:
-        raise UsageError("--full and --sequential exclude each other")
+        raise CommandError("--full and --sequential exclude each other")
     urls = {"candidate": args.candidate_url, "baseline": args.baseline_url}
     wanted = {"candidate": args.candidate, "baseline": args.baseline}
     if all(wanted.values()) and not any(urls.values()):
         return load(args.config)
     if not all(urls.values()) or any(wanted.values()) or args.config:
-        raise UsageError("name --candidate and --baseline, or both addresses and no configuration")
+        raise CommandError("name --candidate and --baseline, or both addresses and no configuration")
     if args.suite:
         load_suite(args.suite)  # its faults, before any engine is asked
     args.candidate, args.baseline = urls
@@ -113,13 +113,10 @@ def _seal(args: argparse.Namespace) -> int:
 
 
 def _new_suite(args: argparse.Namespace) -> int:
-    """Write a suite of five prompts, commented, into the current folder. Raises SuiteError: there is one."""
+    """Write a suite of five prompts, commented, into the current folder. Raises FileExistsError."""
     path = Path(f"{args.name.removesuffix('.yaml')}.yaml")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write((FILES.folder / "new.yaml").read_text("utf-8").replace("NAME", path.stem))
-    except OSError as error:
-        raise SuiteError(f"{path}: {error.strerror}") from None
+    with path.open("x", encoding="utf-8") as file:
+        file.write((FILES.folder / "new.yaml").read_text("utf-8").replace("NAME", path.stem))
     print(f"{path}: five prompts to change; then `manners gate run --suite {path}` with two engines")
     return 0
 

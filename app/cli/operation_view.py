@@ -83,10 +83,9 @@ def show_status(said: Said) -> None:
     """Show one line for each model."""
     state = "draining" if said["draining"] else "ready" if said["ready"] else "not ready"
     print(f"{state}, {said['in_flight']} in flight")
-    columns: dict[str, Column] = {"model": "name", "live": "replicas", "fallback": "fallback", "previous": "previous",
-               "override until": "override.expires", "under way": _under_way}  # fmt: skip
     models = [{"name": name, **model} for name, model in said["models"].items()]
-    show_list(models, columns)
+    show_list(models, {"model": "name", "live": "replicas", "fallback": "fallback", "previous": "previous",
+                       "override until": "override.expires", "under way": _under_way})  # fmt: skip
     for model in models:
         if not model.get("gated"):
             engines = ", ".join(model["replicas"])
@@ -96,21 +95,17 @@ def show_status(said: Said) -> None:
 def _under_way(model: Said) -> str:
     if not (operation := model.get("operation")):
         return ""
-    weight = operation.get("weight")
-    share = f", {weight} % of the conversations" if weight else ""
+    share = f", {weight} % of the conversations" if (weight := operation.get("weight")) else ""
     return f"{operation['kind']} of {operation['engine']}: {operation['phase']}{share}"
 
 
 def show_audit(said: Said) -> None:
     """Show one line for each event, the newest last, and whether the chain verifies."""
-    columns: dict[str, Column] = {"seq": "seq", "at (UTC)": lambda event: event["at"][:19], "who": "actor",
-               "what": "verb", "of": "subject", "why": _why}  # fmt: skip
-    show_list(said["events"], columns)
-    chain = said["chain"]
-    if chain["ok"]:
-        print(f"the chain holds: {said['head']['seq']} events, head {said['head']['hash'][:23]}…")
-    else:
-        print(f"THE CHAIN IS BROKEN at {chain.get('seq')}: {chain.get('why')}")
+    show_list(said["events"], {"seq": "seq", "at (UTC)": lambda event: event["at"][:19], "who": "actor",
+                               "what": "verb", "of": "subject", "why": _why})  # fmt: skip
+    chain, head = said["chain"], said["head"]
+    print(f"the chain holds: {head['seq']} events, head {head['hash'][:23]}…" if chain["ok"]
+          else f"THE CHAIN IS BROKEN at {chain.get('seq')}: {chain.get('why')}")  # fmt: skip
 
 
 def _why(event: Said) -> str:

@@ -5,41 +5,37 @@ import gc
 from functools import partial
 from typing import Final
 
-from app.cli.exit_codes import UsageError
+from app.cli.exit_codes import CommandError
 
 PORT: Final = 8080
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the gateway; its exit code. Garbage collection starts when it listens: until then nothing becomes garbage, and it would
-    take a sixth of the start.
+    take a sixth of the start. Raises CommandError: flags do not go together.
     """
-    _check(args)
+    alone = [flag for flag in ("name", "port", "ctx") if getattr(args, flag) is not None]
+    if args.models and args.config:
+        raise CommandError("MODEL and --config exclude each other")
+    if alone and not args.models:
+        raise CommandError(f"--{alone[0]} is for a MODEL; the configuration says it otherwise")
     gc.disable()
-    try:
-        from app import server
-        from app.config.config import ConfigError, load
-        from app.config.served import config_for
+    from app import server
+    from app.config.config import ConfigError, load
+    from app.config.served import config_for
 
+    read = partial(load, args.config)
+    if args.models:
+        read = partial(config_for, args.models, args.name, args.port or PORT, args.ctx)
+    try:
+        server.run(read(), read)
+    except ConfigError as error:
         if not args.models:
-            read = partial(load, args.config)
-            server.run(read(), read)
-            return 0
-        try:
-            read = partial(config_for, args.models, args.name, args.port or PORT, args.ctx)
-            server.run(read(), read)
-        except ConfigError as error:  # there is no file that could name another address
-            told = str(error).replace("gateway.listen:", "--port:")
-            raise ConfigError(told.replace("gateway.admin:", "--port, and the next one:")) from None
-        return 0
+            raise
+        told = str(error).replace(
+            "gateway.listen:", "--port:"
+        )  # there is no file that could name another address
+        raise ConfigError(told.replace("gateway.admin:", "--port, and the next one:")) from None
     finally:
         gc.enable()
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Raises UsageError: these flags do not go together."""
-    if args.models and args.config:
-        raise UsageError("MODEL and --config exclude each other")
-    alone = [flag for flag in ("name", "port", "ctx") if getattr(args, flag) is not None]
-    if alone and not args.models:
-        raise UsageError(f"--{alone[0]} is for a MODEL; the configuration says it otherwise")
+    return 0
