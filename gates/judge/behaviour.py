@@ -16,7 +16,7 @@ from gates.judge.formatting import interval_method, join_names, percent, plural
 from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import FloorRule, GateRules, RateRule, ZeroRule
 from gates.stats.binomial import clopper_pearson_lower, wilson_lower, wilson_upper
-from gates.stats.plans import RatePlan, ZeroPlan
+from gates.stats.plans import ZeroPlan, rate_plan
 
 Results = Mapping[str, CaseState]
 
@@ -134,7 +134,7 @@ def _rate_by_stages(context: JudgingContext, name: str, rule: RateRule) -> _Rate
     one, two = (context.states("candidate", name, stage).values() for stage in (1, 2))
     first, second = count_outcomes(one, rule.n), count_outcomes(two if rule.n_max > rule.n else ())
     level, confidence = context.policy.level(rule.n, rule.n_max), context.policy.confidence
-    plan = RatePlan(first.n, rule.least, second.n, level)
+    plan = rate_plan(first.n, rule.least, second.n, level)
     best, worst = ((first.ok + first.open,), (second.ok + second.open,)), ((first.ok,), (second.ok,))
     settled, more = settle(plan.judge, best, worst, first, second, context.policy.run.max_lost)
     # If stage 1 decided, only stage 1 is reported: the extension was asked for another gate.

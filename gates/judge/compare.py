@@ -11,7 +11,7 @@ from gates.judge.context import CaseState, JudgingContext, OutcomeCounts, Settle
 from gates.judge.formatting import interval_method, percent, plural, points
 from gates.judge.sequential import judge_sequence, span
 from gates.policy.policy import SELF_COMPARISON, CompareRule, GateRules
-from gates.stats.plans import ComparePlan, fails, tango_lower, tango_upper
+from gates.stats.plans import compare_plan, fails, tango_lower, tango_upper
 from gates.stats.sequential import Unit
 
 
@@ -107,7 +107,7 @@ def _compare_by_stages(context: JudgingContext, name: str, rule: CompareRule) ->
     first += PairCounts(OutcomeCounts(missing=short), 0, 0, short, short, ())
     level, late = context.policy.level(rule.n, rule.n_max), second.count
     late = late if rule.n_max > rule.n else OutcomeCounts()
-    plan = ComparePlan(first.count.n, rule.margin, late.n, level)
+    plan = compare_plan(first.count.n, rule.margin, late.n, level)
     best = (first.lost, first.won + first.could_win), (second.lost, second.won + second.could_win)
     worst = (first.lost + first.could_lose, first.won), (second.lost + second.could_lose, second.won)
     settled, asked = settle(plan.judge, best, worst, first.count, late, context.policy.run.max_lost)

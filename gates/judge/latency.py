@@ -10,7 +10,7 @@ from gates.judge.context import JudgingContext, OutcomeCounts, SettledVerdict, s
 from gates.judge.formatting import format_number, interval_method, percent, plural
 from gates.policy.policy import LatencyRule, RatioRule
 from gates.stats.bootstrap import Pair, median_log_ratio
-from gates.stats.plans import QuantilePlan, lower_rank, upper_rank
+from gates.stats.plans import lower_rank, quantile_plan, upper_rank
 
 _median = lru_cache(maxsize=8)(median_log_ratio)  # a job judges the same timings several times
 
@@ -27,7 +27,7 @@ def judge_latency(context: JudgingContext, metric: str, rule: LatencyRule) -> Ga
     )
     n = max(rule.n, len(first))
     more = max(rule.n_max - n, len(second)) if rule.n_max > rule.n else 0
-    plan = QuantilePlan(n, more, rule.quantile, level)
+    plan = quantile_plan(n, more, rule.quantile, level)
     one, two = _counts(first, limit, n), _counts(second, limit, more)
     best, worst = ((one.ok + one.missing,), (two.ok + two.missing,)), ((one.ok,), (two.ok,))
     two = two if second and more else OutcomeCounts()

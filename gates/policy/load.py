@@ -18,7 +18,7 @@ from gates.policy.policy import (
     TemperatureRepeats,
     ZeroRule,
 )
-from gates.stats.plans import ComparePlan, QuantilePlan, RatePlan, TwoLooks, pass_chance, passes
+from gates.stats.plans import TwoLooks, compare_plan, pass_chance, passes, quantile_plan, rate_plan
 
 DERIVED: Final = "derived"
 """The name by which a configuration or `--policy` asks for it."""
@@ -99,10 +99,10 @@ def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
     for name, gate in policy.gates.items():
         where = f"gates.{name}"
         if c := gate.compare:
-            plan = ComparePlan(c.n, c.margin, confidence=policy.level(c.n, c.n_max))
-            yield from _too_few(f"{where}.compare", plan)
+            plan = compare_plan(c.n, c.margin, confidence=policy.level(c.n, c.n_max))
+            yield from _too_few(f"{where}.compare", plan, 0, 0)
         if r := gate.rate:
-            yield from _too_few(f"{where}.rate", RatePlan(r.n, r.least, 0, policy.level(r.n, r.n_max)))
+            yield from _too_few(f"{where}.rate", rate_plan(r.n, r.least, 0, policy.level(r.n, r.n_max)))
         yield from _check_sizes(gate, where, name, suite)
         if gate.compare and policy.same.n > (first := len(suite.of(name, 1))):
             there = f"suite {suite.name} has {first} {name} prompts in stage 1 ({where})"
@@ -111,15 +111,14 @@ def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
         yield "gates.judge is the only critical gate; a model's opinion may not decide alone: make another one critical"
     for name, latency in policy.latency.items():
         level = policy.level(latency.n, latency.n_max)
-        yield from _too_few(f"latency.{name}", QuantilePlan(latency.n, 0, latency.quantile, level))
+        yield from _too_few(f"latency.{name}", quantile_plan(latency.n, 0, latency.quantile, level))
         if latency.ratio and latency.ratio.blocks > policy.speed.blocks:
             blocks = latency.ratio.blocks
             yield f"latency.{name}.ratio.blocks is {blocks}; speed.blocks runs {policy.speed.blocks}"
 
 
-def _too_few(where: str, plan: TwoLooks) -> Iterator[str]:
-    """A size with which even a perfect model could not pass."""
-    perfect = (0, 0) if isinstance(plan, ComparePlan) else None
+def _too_few(where: str, plan: TwoLooks, *perfect: int) -> Iterator[str]:
+    """A size with which even a perfect model, of all right or of these counts, could not pass."""
     least = next(n for n in count(plan.n) if plan.passes(n, *(perfect or (n,))))
     if least > plan.n:
         yield f"{where}.n is {plan.n}, with which no model can pass; with {least} a perfect one does"

@@ -7,52 +7,13 @@ DasGupta (2001), Statistical Science 16:101-133.
 
 from collections.abc import Callable
 from functools import lru_cache
-from math import exp, lgamma, log, log1p, sqrt
+from math import exp, fsum, lgamma, log, log1p, sqrt
 from statistics import NormalDist
-from typing import Final
-
-_TINY: Final = 1e-300  # in place of a zero denominator (modified Lentz)
-_PRECISION: Final = 1e-15
-_MOST_TERMS: Final = 100_000  # the fraction needs about sqrt(max(a, b)) terms
 
 
 def z_of(confidence: float) -> float:
     """The standard normal quantile of a one-sided confidence: 0.95 gives 1.645."""
     return NormalDist().inv_cdf(confidence)
-
-
-# ------------------------------------------------------------------------------- beta and binomial
-
-
-def beta_cdf(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), for a, b > 0 (DLMF 8.17.22)."""
-    if x <= 0.0:
-        return 0.0
-    if x >= 1.0:
-        return 1.0
-    front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x))
-    if x < (a + 1.0) / (a + b + 2.0):  # where the fraction converges fast
-        return front * _fraction(x, a, b) / a
-    return 1.0 - front * _fraction(1.0 - x, b, a) / b
-
-
-def _fraction(x: float, a: float, b: float) -> float:
-    c, d = 1.0, 1.0 / _not_zero(1.0 - (a + b) * x / (a + 1.0))
-    value = d
-    for m in range(1, _MOST_TERMS):
-        even = m * (b - m) * x / ((a + 2 * m - 1.0) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1.0))
-        for term in (even, odd):
-            d = 1.0 / _not_zero(1.0 + term * d)
-            c = _not_zero(1.0 + term / c)
-            value *= c * d
-        if abs(c * d - 1.0) < _PRECISION:
-            break
-    return value
-
-
-def _not_zero(x: float) -> float:
-    return x if abs(x) > _TINY else _TINY
 
 
 @lru_cache(maxsize=1 << 16)
@@ -66,17 +27,15 @@ def pmf(k: int, n: int, p: float) -> float:
 
 
 def cdf(k: int, n: int, p: float) -> float:
-    """The probability of at most k of n."""
-    if k < 0:
-        return 0.0
-    return 1.0 if k >= n else beta_cdf(1.0 - p, n - k, k + 1)
+    """The probability of at most k of n: the sum of the smaller tail, or 1 without it."""
+    if k < n * p:
+        return fsum(pmf(i, n, p) for i in range(k + 1))
+    return 1.0 - fsum(pmf(i, n, p) for i in range(k + 1, n + 1))
 
 
 def tail(k: int, n: int, p: float) -> float:
     """The probability of at least k of n."""
-    if k <= 0:
-        return 1.0
-    return 0.0 if k > n else beta_cdf(p, k, n - k + 1)
+    return cdf(n - k, n, 1.0 - p)
 
 
 def root(function: Callable[[float], float], low: float, high: float) -> float:

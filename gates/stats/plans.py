@@ -11,9 +11,10 @@ the loss and on the *churn*, the share of prompts that flip in the candidate's f
 17:891-908. Liu, Hsueh, Hsieh & Chen (2002), Statistics in Medicine 21:231-245.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import inf, sqrt
 from operator import add
 
@@ -21,20 +22,16 @@ from gates.contracts.verdict import Verdict
 from gates.stats.binomial import cdf, clopper_pearson_upper, pmf, root, wilson_lower, wilson_upper, z_of
 
 
+@dataclass(frozen=True, slots=True)
 class TwoLooks:
-    """The plan of a rule: `n` are judged, and `more` after an undecided first look (0: there is none)."""
+    """The plan of a rule: `n` are judged, and `more` after an undecided first look (0: there is none). `passes` and `fails` take how many
+    were looked at, and the counts of the rule.
+    """
 
-    __slots__ = ()
     n: int
     more: int
-
-    def passes(self, n: int, *counts: int) -> bool:
-        """Whether these counts pass a look at n."""
-        raise NotImplementedError
-
-    def fails(self, n: int, *counts: int) -> bool:
-        """Whether these counts fail a look at n."""
-        raise NotImplementedError
+    passes: Callable[..., bool]
+    fails: Callable[..., bool]
 
     def judge(self, one: Sequence[int], two: Sequence[int] | None = None) -> Verdict:
         """The verdict on the counts of n, and of the extension; INCONCLUSIVE requests it. A result that is undecided after it is a fail."""
@@ -47,56 +44,36 @@ class TwoLooks:
         return Verdict.PASS if self.passes(self.n + self.more, *map(add, one, two)) else Verdict.FAIL
 
 
-@dataclass(frozen=True, slots=True)
-class RatePlan(TwoLooks):
-    """`n` prompts, or `n + more` after an undecided first look, with a required share of `least`. Good ones are counted."""
-
-    n: int
-    least: float
-    more: int = 0
-    confidence: float = 0.95
-
-    def passes(self, n: int, *counts: int) -> bool:
-        return wilson_lower(counts[0], n, self.confidence) >= self.least
-
-    def fails(self, n: int, *counts: int) -> bool:
-        return wilson_upper(counts[0], n, self.confidence) < self.least
+def rate_plan(n: int, least: float, more: int = 0, confidence: float = 0.95) -> TwoLooks:
+    """Rule B over prompts, with a required share of `least`. Good ones are counted."""
+    return TwoLooks(
+        n,
+        more,
+        passes=lambda n, good: wilson_lower(good, n, confidence) >= least,
+        fails=lambda n, good: wilson_upper(good, n, confidence) < least,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class ComparePlan(TwoLooks):
-    """`n` pairs, or `n + more` after an undecided first look, against a margin of loss. Losses and wins are counted."""
-
-    n: int
-    margin: float
-    more: int = 0
-    confidence: float = 0.95
-
-    def passes(self, n: int, *counts: int) -> bool:
-        b, c = counts
-        return passes(b, c, n, self.margin, self.confidence)
-
-    def fails(self, n: int, *counts: int) -> bool:
-        b, c = counts
-        return fails(b, c, n, self.margin, self.confidence)
+def compare_plan(n: int, margin: float, more: int = 0, confidence: float = 0.95) -> TwoLooks:
+    """Rule C over pairs, against a margin of loss. Losses and wins are counted."""
+    return TwoLooks(
+        n,
+        more,
+        passes=lambda n, lost, won: passes(lost, won, n, margin, confidence),
+        fails=lambda n, lost, won: fails(lost, won, n, margin, confidence),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class QuantilePlan(TwoLooks):
-    """`n` values, or `n + more` after an undecided first look; the q-quantile must be within a limit. Values within are counted."""
-
-    n: int
-    more: int = 0
-    q: float = 0.5
-    confidence: float = 0.95
-
-    def passes(self, n: int, *counts: int) -> bool:
-        up = upper_rank(n, self.q, self.confidence)  # the upper bound is within if so many values are
-        return up is not None and counts[0] >= up
-
-    def fails(self, n: int, *counts: int) -> bool:
-        down = lower_rank(n, self.q, self.confidence)  # the lower bound is beyond if fewer values are within
-        return down is not None and counts[0] < down
+def quantile_plan(n: int, more: int = 0, q: float = 0.5, confidence: float = 0.95) -> TwoLooks:
+    """Rule D over values, of which the q-quantile must be within a limit. Values within are counted: enough for its upper bound to be
+    within, or too few for the lower one.
+    """
+    return TwoLooks(
+        n,
+        more,
+        passes=lambda n, within: within >= (upper_rank(n, q, confidence) or inf),
+        fails=lambda n, within: within < (lower_rank(n, q, confidence) or -inf),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +112,15 @@ class ZeroPlan:
 @lru_cache(maxsize=1 << 10)
 def upper_rank(n: int, q: float = 0.5, confidence: float = 0.95) -> int | None:
     """The rank (from 1) of the value that bounds the q-quantile from above; None if n is too small."""
-    return next((r for r in range(1, n + 1) if cdf(r - 1, n, q) >= confidence), None)
+    below = accumulate(pmf(i, n, q) for i in range(n))
+    return next((rank for rank, chance in enumerate(below, 1) if chance >= confidence), None)
 
 
 @lru_cache(maxsize=1 << 10)
 def lower_rank(n: int, q: float = 0.5, confidence: float = 0.95) -> int | None:
     """The rank (from 1) of the value that bounds the q-quantile from below; None if n is too small."""
-    return next((s for s in range(n, 0, -1) if cdf(s - 1, n, q) <= 1.0 - confidence), None)
+    below = accumulate(pmf(i, n, q) for i in range(n))
+    return sum(chance <= 1.0 - confidence for chance in below) or None
 
 
 # ----------------------------------------------------------------------------------------- rule C

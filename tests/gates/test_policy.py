@@ -22,7 +22,7 @@ from gates.policy.policy import (
 )
 from gates.run.request import with_system
 from gates.stats.binomial import cdf, pmf, tail
-from gates.stats.plans import ComparePlan, QuantilePlan, RatePlan, largest_b, pass_chance
+from gates.stats.plans import TwoLooks, compare_plan, largest_b, pass_chance, quantile_plan, rate_plan
 from gates.suite.load import load_suite
 from gates.suite.load import shipped as shipped_suites
 from tests.gates.judged import policy, suite
@@ -190,7 +190,7 @@ def test_the_shipped_policies_fit_their_suites(law: str, asked: str) -> None:
 # --------------------------------------------------------------------------- what the numbers promise
 
 
-def passing(plan: RatePlan | QuantilePlan, rate: float) -> float:
+def passing(plan: TwoLooks, rate: float) -> float:
     """The exact probability to pass if each is good with this rate."""
     total = 0.0
     for good in range(plan.n + 1):
@@ -204,21 +204,17 @@ def passing(plan: RatePlan | QuantilePlan, rate: float) -> float:
     return total
 
 
-def passing_pairs(plan: ComparePlan, churn: float) -> float:
+def passing_pairs(plan: TwoLooks, margin: float, confidence: float, churn: float) -> float:
     """The probability to pass of a candidate that is as much worse as the margin."""
-    lose, size, found = (
-        (plan.margin + churn) / (1.0 - churn),
-        plan.n + plan.more,
-        (plan.margin, plan.confidence),
-    )
-    total = pass_chance(plan.n, plan.margin, plan.margin, churn, plan.confidence)
+    lose, size = (margin + churn) / (1.0 - churn), plan.n + plan.more
+    total = pass_chance(plan.n, margin, margin, churn, confidence)
     more = [(k, chance) for k in range(plan.more + 1) if (chance := pmf(k, plan.more, churn)) > 1e-6]
     likely = [c for c in range(plan.n) if pmf(c, plan.n, churn) > 1e-6]
     for c, b in ((wins, losses) for wins in likely for losses in range(plan.n - wins)):
         chance = pmf(c, plan.n, churn) * pmf(b, plan.n - c, lose)
         if chance > 1e-6 and plan.judge((b, c)) is Verdict.INCONCLUSIVE:
             total += chance * sum(
-                p * cdf(largest_b(c + k, size, *found) - b, plan.more - k, lose) for k, p in more
+                p * cdf(largest_b(c + k, size, margin, confidence) - b, plan.more - k, lose) for k, p in more
             )
     return total
 
@@ -228,13 +224,16 @@ def test_no_shipped_rule_passes_a_model_on_its_limit_more_often_than_promised(na
     law = load_policy(name)
     for gate in law.gates.values():
         if rate := gate.rate:
-            plan = RatePlan(rate.n, rate.least, rate.n_max - rate.n, law.level(rate.n, rate.n_max))
+            plan = rate_plan(rate.n, rate.least, rate.n_max - rate.n, law.level(rate.n, rate.n_max))
             assert passing(plan, rate.least) <= 0.051
         if compare := gate.compare:
             level = law.level(compare.n, compare.n_max)
-            against = ComparePlan(compare.n, compare.margin, compare.n_max - compare.n, level)
-            assert max(passing_pairs(against, churn) for churn in (0.0, 0.02, 0.05, 0.1)) <= 0.051
+            against = compare_plan(compare.n, compare.margin, compare.n_max - compare.n, level)
+            assert (
+                max(passing_pairs(against, compare.margin, level, churn) for churn in (0.0, 0.02, 0.05, 0.1))
+                <= 0.051
+            )
     for latency in law.latency.values():
         level = law.level(latency.n, latency.n_max)
-        speed = QuantilePlan(latency.n, latency.n_max - latency.n, latency.quantile, level)
+        speed = quantile_plan(latency.n, latency.n_max - latency.n, latency.quantile, level)
         assert passing(speed, latency.quantile) <= 0.051

@@ -7,7 +7,7 @@ from scipy import stats
 
 from gates.contracts.verdict import Verdict
 from gates.stats.binomial import pmf
-from gates.stats.plans import RatePlan, ZeroPlan, lower_rank, upper_rank
+from gates.stats.plans import ZeroPlan, lower_rank, rate_plan, upper_rank
 
 PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 
@@ -26,7 +26,7 @@ PASS, FAIL, OPEN = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
     ],
 )
 def test_the_plan_is_this_table(good: int, more: int | None, verdict: Verdict) -> None:
-    assert RatePlan(150, 0.60, 150).judge((good,), None if more is None else (more,)) is verdict
+    assert rate_plan(150, 0.60, 150).judge((good,), None if more is None else (more,)) is verdict
 
 
 PLAN = ZeroPlan(165, 115, 25)
