@@ -47,20 +47,10 @@ class Gate:
         return self.detect(**self.fields(case, reply, tokens))
 
 
-def _leak(case: Case, reply: Reply, tokens: Collection[str]) -> Mapping[str, Any]:
-    return {
-        "text": reply.content,
-        "reasoning": reply.reasoning,
-        "tokens": tokens,
-        "completion_tokens": reply.completion_tokens,
-        "called": "".join(f"{call.name}{call.arguments}" for call in reply.calls),
-    }
-
-
-def _find_leaked(text: str, *, tokens: Collection[str] = (), **engine: Any) -> list[Detection]:
+def _find_leaked(text: str, reasoning: str, tokens: Collection[str]) -> list[Detection]:
     """Thoughts, and whatever else of a chat template is heard: its tokens and the tags of calls."""
     calls = [found for found in find_raw_calls(text) if found.kind.endswith("_tag")]
-    return [*find_leaks(text, **engine), *find_broken_template(text, tokens), *calls]
+    return [*find_leaks(text, reasoning=reasoning), *find_broken_template(text, tokens), *calls]
 
 
 def _calls(case: Case, reply: Reply, _: Collection[str]) -> Mapping[str, Any]:
@@ -96,7 +86,8 @@ GATES: Final[Mapping[str, Gate]] = {
     gate.name: gate
     for gate in (
         Gate("leak", "No leaked thoughts", "leaked", "did not leak",
-             "leak", _find_leaked, _leak, canary="always", training="text"),
+             "leak", _find_leaked, lambda case, reply, tokens: {"text": reply.content, "reasoning": reply.reasoning, "tokens": tokens},
+             canary="always", training="text"),
         Gate("raw_call", "No spoken tool calls", "spoke a raw tool call", "spoke no raw tool call",
              "raw_call", find_raw_calls, lambda case, reply, _: {"text": reply.content, "names": _names(case)},
              canary="always", training="text"),

@@ -148,39 +148,14 @@ def fold(text: str) -> str:
 _ENOUGH: Final = 3  # points
 
 
-def find_leaks(
-    text: str, *, reasoning: str = "", completion_tokens: int | None = None, called: str = ""
-) -> list[Detection]:
-    """Every sign that a thought reached the caller although thinking is off. `completion_tokens` (the engine's count) and `called`
-    (all calls' names and arguments) serve to find hidden tokens.
-    """
+def find_leaks(text: str, *, reasoning: str = "") -> list[Detection]:
+    """Every sign that a thought reached the caller although thinking is off."""
     findings = []
     if reasoning.strip():
         findings.append(detection("leak", "reasoning", reasoning, 0, len(reasoning), part="reasoning"))
     tags = sorted(span for marker, *span in markers(text) if marker.kind == "think")
     findings += [detection("leak", "tag", text, *span) for span in tags]
-    findings += _monologue(text)
-    unseen = 0 if completion_tokens is None else hidden_tokens(text, called, reasoning, completion_tokens)
-    if unseen >= LEAST_HIDDEN:
-        findings.append(Detection("leak", "hidden_tokens", 0, 0, f"{unseen} tokens that are not shown"))
-    return findings
-
-
-_SPACE: Final = re.compile(" (?![A-Za-z])")
-LEAST_HIDDEN: Final = 12
-"""Tokens of a hidden thought. Fewer may be a tokenizer's way with odd text: of 4,512 replies of two real models none has more."""
-
-
-def hidden_tokens(content: str, called: str, reasoning: str, completion_tokens: int) -> int:
-    """The number of tokens beyond what the visible text can have cost: a token for two ASCII letters, for a digit or sign and for a
-    space before it, three for any other character, four for the end of the turn, twelve for what a template writes around calls.
-    """
-    text = content + called + reasoning
-    other = sum(not c.isascii() for c in text)
-    letters = sum(c.isascii() and c.isalpha() for c in text)
-    signs = sum(c.isascii() and not c.isalpha() and c != " " for c in text) + len(_SPACE.findall(text))
-    most = letters // 2 + signs + 3 * other + 4 + (12 if called else 0)
-    return max(0, completion_tokens - most)
+    return findings + _monologue(text)
 
 
 def _monologue(text: str) -> list[Detection]:

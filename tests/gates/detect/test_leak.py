@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gates.detect.leak import SIGNS, find_leaks, fold, hidden_tokens
+from gates.detect.leak import SIGNS, find_leaks, fold
 from gates.detect.rawcall import find_raw_calls
 from gates.detect.tags import added_tokens, find_broken_template
 from tests.fuzz.replies import CALLS, THOUGHTS
@@ -39,25 +39,6 @@ def test_added_tokens_are_read_from_a_tokenizer_without_plain_words_and_html() -
     }
     assert added_tokens(document) == {"<|im_end|>", "<think>"}
     assert added_tokens({}) == frozenset()
-
-
-@pytest.mark.parametrize(
-    "content, called, tokens, unseen",
-    [
-        ("Paris is the capital of France.", "", 8, 0),
-        ("Paris is the capital of France.", "", 60, 43),
-        ("1,23,456", "", 9, 0),
-        ("ಬೆಂಗಳೂರು", "", 24, 0),
-        ("", 'search_memory{"query": "Priya trip"}', 26, 0),
-        ("", "", 200, 196),
-    ],
-)
-def test_tokens_that_nobody_sees_are_counted_generously(
-    content: str, called: str, tokens: int, unseen: int
-) -> None:
-    assert hidden_tokens(content, called, "", tokens) == unseen
-    kinds = {f.kind for f in find_leaks(content, called=called, completion_tokens=tokens)}
-    assert ("hidden_tokens" in kinds) == (unseen > 0)
 
 
 # ------------------------------------------------------------------------------------- the look-up

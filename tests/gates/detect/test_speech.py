@@ -47,7 +47,7 @@ def test_no_text_that_an_engine_may_send_breaks_a_detector(text: str) -> None:
     answer = {"any": ["15 August 1947"], "number": 4, "tolerance": 0}
     findings = [
         *find_violations(text, names=["play", "set_timer"], tokens=["<x>"]),
-        *find_leaks(text, completion_tokens=9, called="{}"),
+        *find_leaks(text, reasoning=text[::-1]),
         *find_unspeakable(text),
         *find_too_long(text, 1.0),
         *find_wrong_script(text, "Knda"),
