@@ -45,31 +45,21 @@ def extensions(decision: Decision) -> tuple[str, ...]:
     return tuple(dict.fromkeys(asking))
 
 
-def judge_control(
-    name: str, expected: Verdict, decision: Decision, gates: Sequence[str] = ()
-) -> ControlResult:
-    """Compare a control's decision with its expected verdict, on `gates` only if given: a control that has to leak, and
-    fails for its speed, shows nothing.
-    """
-    verdict = _of_gates(decision, gates) if gates else decision.verdict
-    failed = [r for r in decision.gates if r.verdict is Verdict.FAIL and (not gates or r.gate in gates)]
+def judge_control(name: str, decision: Decision, gates: Sequence[str]) -> ControlResult:
+    """Whether a negative control fails on each of these gates: one that has to leak, and fails for its speed, shows nothing."""
+    verdicts = [{r.verdict for r in decision.gates if r.gate == gate} for gate in gates]
+    failed = [r for r in decision.gates if r.verdict is Verdict.FAIL and r.gate in gates]
     because = tuple(dict.fromkeys(r.gate for r in failed))
-    must = f"{name} must {expected.value}" + (f" on {join_names(gates)}" if gates else "")
-    if verdict is expected:
-        evidence = f": {failed[0].gate}: {failed[0].sentence}" if failed else ""
-        return ControlResult(name, expected, verdict, because, f"{must}, and did{evidence}")
-    passed = [gate for gate in gates if gate not in because]
-    where = f" (not {join_names(passed)})" if passed and expected is Verdict.FAIL else ""
-    return ControlResult(name, expected, verdict, because, f"{must}, and gave {verdict.value}{where}")
-
-
-def _of_gates(decision: Decision, gates: Sequence[str]) -> Verdict:
-    found = {gate: {r.verdict for r in decision.gates if r.gate == gate} for gate in gates}
-    if all(Verdict.FAIL in verdicts for verdicts in found.values()):
-        return Verdict.FAIL
-    if all(verdicts == {Verdict.PASS} for verdicts in found.values()):
-        return Verdict.PASS
-    return Verdict.INCONCLUSIVE
+    must = f"{name} must fail on {join_names(gates)}"
+    if all(Verdict.FAIL in found for found in verdicts):
+        said = f"{must}, and did: {failed[0].gate}: {failed[0].sentence}"
+        return ControlResult(name, Verdict.FAIL, Verdict.FAIL, because, said)
+    passed = all(found == {Verdict.PASS} for found in verdicts)
+    verdict = Verdict.PASS if passed else Verdict.INCONCLUSIVE
+    where = join_names([gate for gate in gates if gate not in because])
+    return ControlResult(
+        name, Verdict.FAIL, verdict, because, f"{must}, and gave {verdict.value} (not {where})"
+    )
 
 
 # ------------------------------------------------------------------------------------------- rules

@@ -321,7 +321,7 @@ def _controls(policy: Policy, measured: Measurements, scored: ScoredSamples) -> 
     for control in policy.controls:
         if results := scored.results.get(f"{CONTROL_PREFIX}{control.name}"):
             alone = Measurements(suite=measured.suite, candidate=results, sequential=measured.sequential)
-            yield judge_control(control.name, Verdict.FAIL, decide(policy, alone), control.breaks)
+            yield judge_control(control.name, decide(policy, alone), control.breaks)
 
 
 # ------------------------------------------------------------------------------------- held files

@@ -143,13 +143,13 @@ def test_a_control_that_did_not_come_out_as_it_had_to_takes_the_verdict_away() -
 
 def test_a_negative_control_must_fail_on_every_gate_it_breaks() -> None:
     slow = decide(policy(), outcomes(timings=timings(ours=500.0)))
-    control = judge_control("stranger", FAIL, slow, ("leak",))
+    control = judge_control("stranger", slow, ("leak",))
 
     assert slow.verdict is FAIL
     assert not control.holds and control.verdict is PASS
     assert control.sentence == "stranger must fail on leak, and gave pass (not leak)"
     leaky = decide(policy(), outcomes(bad=some("leak", [1])))
-    assert judge_control("stranger", FAIL, leaky, ("leak", "tools")).verdict is OPEN
+    assert judge_control("stranger", leaky, ("leak", "tools")).verdict is OPEN
 
 
 # ------------------------------------------------------------------------------------- extensions
