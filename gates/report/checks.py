@@ -11,7 +11,6 @@ from itertools import zip_longest
 from typing import Final, Literal
 
 from gates.artefact.artefact import Artefact, Lineage, Provenance, same_lineage
-from gates.contracts import strict_json
 from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics, differences, permits
 from gates.contracts.verdict import Verdict
@@ -85,10 +84,8 @@ def artefact(statement: Statement, root: str, engine: str | None = None) -> None
         return
     why = f", not of {_short(root)}"
     if engine is not None:
-        why = (
-            f", served by engine {served_by}; engine {engine} serves {_short(root)}. Promote {served_by}, or "
-        )
-        why += f"make a report of this one: {_gate_run(engine, statement)}"
+        why = f", served by engine {served_by}; engine {engine} serves {_short(root)}. Promote {served_by}, or make a report of this one: "
+        why += _gate_run(engine, statement)
     what = f"the report is of artefact {model.name} {_short(model.root)}"
     raise ReportError("mismatch_artefact", what + why)
 
@@ -174,8 +171,8 @@ def lineage(statement: Statement) -> None:
 def provenance(stated: ModelIdentity, base_model: str | None, parents: Mapping[str, str]) -> None:
     """The report's origin of an artefact agrees with the manifest here; the root digest does not cover it."""
     if (stated.base_model, dict(stated.parents)) != (base_model, dict(parents)):
-        why = f"another base model or other parents of {_short(stated.root)} than its manifest"
-        raise ReportError("baseline_lineage", f"the report states {why}")
+        why = f"the report states another base model or other parents of {_short(stated.root)} than its manifest"
+        raise ReportError("baseline_lineage", why)
 
 
 def baseline(statement: Statement, root: str | None) -> None:
@@ -201,41 +198,24 @@ def _manifest(model: ModelIdentity) -> Artefact:
 
 def samples(stated: SampleIndex, lines: Iterable[bytes]) -> int:
     """The number of samples, each unchanged since the report was made. `lines` are the file's, with their line breaks."""
-    expected = {line.key: line for line in stated.lines}
-    whole, seen, faults = hashlib.sha256(), set[str](), list[str]()
+    missing = {line.sha256: f"missing or altered: {line.case} ({line.arm})" for line in stated.lines}
+    whole, number, faults = hashlib.sha256(), 0, list[str]()
     for number, data in enumerate(lines, start=1):
         whole.update(data)
-        key = _key_of(data)
-        line = expected.get(key)
-        if line is None or key in seen:
-            faults.append(f"extra: line {number} is not in the report")
-        elif hashlib.sha256(data).hexdigest() != line.sha256:
-            faults.append(f"altered: {line.case} ({line.arm}), line {number}")
-        seen.add(key)
-    faults += [
-        f"missing: {line.case} ({line.arm}), key {key:.12}"
-        for key, line in expected.items()
-        if key not in seen
-    ]
+        if missing.pop(hashlib.sha256(data).hexdigest(), None) is None:
+            faults.append(f"line {number} is not the report's")
+    faults += missing.values()
     if not faults and f"sha256:{whole.hexdigest()}" != stated.digest:
-        faults.append("altered: the samples are the same, but in another order")
+        faults.append("the samples are the same, but in another order")
     if faults:
         raise ReportError("report_signature", f"the samples are not those of the report: {first_few(faults)}")
-    return len(seen)
+    return number
 
 
 def first_few(faults: Sequence[object]) -> str:
     """The first problems in one line, and how many more there are."""
     more = f" and {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
     return "; ".join(map(str, faults[:MAX_SHOWN])) + more
-
-
-def _key_of(line: bytes) -> str:
-    try:
-        key = strict_json.loads(line)["id"]
-    except (ValueError, LookupError, TypeError):
-        return ""
-    return key if isinstance(key, str) else ""
 
 
 def _short(digest: str) -> str:

@@ -150,16 +150,7 @@ MARKDOWN: Final = "report.md"
 MAX_ATTACHMENT_BYTES: Final = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenReport:
-    """A report on disk. `digest` identifies it to `promote`; `statement_digest` is of what was signed."""
-
-    path: Path
-    digest: str
-    statement_digest: str
-
-
-def write_report(out_dir: Path, statement: Statement, key: Ed25519PrivateKey, texts: Texts) -> WrittenReport:
+def write_report(out_dir: Path, statement: Statement, key: Ed25519PrivateKey, texts: Texts) -> VerifiedReport:
     """Sign and write the three files into `out_dir`. Raises RunError: they cannot be written there; DecodeError: NaN, a bug."""
     data = dsse.render(dsse.sign(render(statement), key))
     public = key.public_key()
@@ -173,7 +164,7 @@ def write_report(out_dir: Path, statement: Statement, key: Ed25519PrivateKey, te
         _publish(out_dir, files)
     except OSError as error:
         raise RunError(f"{out_dir}: the report cannot be written there ({error.strerror or error})") from None
-    return WrittenReport(out_dir / REPORT, opened.digest, digest)
+    return opened
 
 
 def attach(out_dir: Path, files: Iterable[Path]) -> tuple[Attachment, ...]:

@@ -211,12 +211,12 @@ def test_a_baseline_of_another_source_is_refused_unless_the_checkpoint_in_betwee
 
 
 CHANGES: list[tuple[Callable[[list[bytes]], list[bytes]], str]] = [
-    (lambda lines: lines[:4] + lines[5:], "missing: leak-004 (candidate)"),
-    (lambda lines: [*lines[:4], lines[4].replace(b'"status":200', b'"status":201'), *lines[5:]], "altered: leak-004 (candidate), line 5"),
-    (lambda lines: [*lines, lines[4].replace(b'"id":"', b'"id":"0')], "extra: line 2391"),
-    (lambda lines: [*lines, lines[4]], "extra: line 2391"),
+    (lambda lines: lines[:4] + lines[5:], "missing or altered: leak-004 (candidate)"),
+    (lambda lines: [*lines[:4], lines[4].replace(b'"status":200', b'"status":201'), *lines[5:]], "line 5 is not the report's; missing or altered: leak-004 (candidate)"),
+    (lambda lines: [*lines, lines[4].replace(b'"id":"', b'"id":"0')], "line 2391"),
+    (lambda lines: [*lines, lines[4]], "line 2391"),
     (lambda lines: [lines[1], lines[0], *lines[2:]], "another order"),
-    (lambda lines: [*lines, b'{"id":'], "extra: line 2391"),
+    (lambda lines: [*lines, b'{"id":'], "line 2391"),
     (lambda lines: [], "and 2387 more"),
 ]  # fmt: skip
 
@@ -239,7 +239,7 @@ ARMS = {
 
 def test_a_report_is_three_files_that_show_one_statement(tmp_path: Path) -> None:
     written = write_report(tmp_path / "out", examples.passing(), KEY, examples.SAID)
-    opened = open_report(written.path, TRUSTED)
+    opened = open_report(tmp_path / "out" / "report.json", TRUSTED)
 
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["report.html", "report.json", "report.md"]
     assert (opened.statement, opened.digest) == (examples.passing(), written.digest)
@@ -256,13 +256,15 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> Non
 def test_attachments_are_copied_and_checked(tmp_path: Path) -> None:
     (tmp_path / "ifeval.json").write_text("{}")
     files = attach(tmp_path / "out", [tmp_path / "ifeval.json"])
-    written = write_report(tmp_path / "out", replace(examples.passing(), attachments=files), KEY, {})
+    write_report(tmp_path / "out", replace(examples.passing(), attachments=files), KEY, {})
     copy = tmp_path / "out" / "attachments" / "ifeval.json"
 
     def verified() -> VerifiedReport:
         samples = tmp_path / "out" / "samples.jsonl"
         samples.write_bytes(b"".join(examples.sample_lines(ARMS)))
-        return verify_report(written.path, trusted=TRUSTED, now=examples.WHEN, samples=samples)
+        return verify_report(
+            tmp_path / "out" / "report.json", trusted=TRUSTED, now=examples.WHEN, samples=samples
+        )
 
     assert "attachment ifeval.json: as signed" in verified().checked
     copy.write_text("[]")
