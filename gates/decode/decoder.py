@@ -10,9 +10,9 @@ import gc
 import json
 import threading
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -35,7 +35,7 @@ atexit.register(
 )  # msgspec 0.22 frees a dataclass's types twice, and crashes, if the last collection clears them
 
 _KINDS: Final = {
-    str: "a text", int: "a whole number", float: "a number", bool: "true or false", tuple: "a list"
+    str: "a text", int: "a whole number", float: "a number", bool: "true or false", tuple: "a list", Mapping: "a table"
 }  # fmt: skip
 
 
@@ -48,15 +48,45 @@ class DecodeError(ValueError):
 
 
 def read(hint: type[T], value: object, where: str = "") -> T:
-    """Decode a table of TOML or JSON into a dataclass (a key that has a default may be absent), or another value; NamedTuples are
-    lists. Raises DecodeError.
+    """Decode a table of TOML or JSON into a dataclass (a key that has a default may be absent), or another value. Raises DecodeError, at
+    the innermost value that does not fit.
     """
-    made = None
-    with suppress(*REFUSED):
-        made = convert(value, hint)
-    if made is None or _holds_records(hint):  # type: ignore[arg-type]
-        _check(hint, value, where, fits=made is not None)
-    return made  # type: ignore[return-value]  # None only where the hint takes it
+    made: T = _read(hint, value, where)
+    return made
+
+
+def _read(hint: Any, value: Any, where: str) -> Any:
+    """msgspec ignores keys that no field has, and does not name those of a mapping: what has records, or does not fit, is read from inside."""
+    if not _has_records(hint):
+        with suppress(*REFUSED):
+            return convert(value, hint)
+    kind, made = _unwrapped(hint), value
+    if isinstance(value, dict) and is_dataclass(kind):
+        return _record(kind, value, where)
+    if isinstance(value, dict) and get_origin(kind) is Mapping:
+        below = get_args(kind)[1]
+        made = {key: _read(below, item, _path(where, key)) for key, item in value.items()}
+    elif isinstance(value, list) and get_origin(kind) is tuple:
+        made = [_read(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+    try:
+        return convert(made, hint)
+    except REFUSED:
+        raise DecodeError(where, f"must be {_wanted(hint)}, not {value!r:.60}") from None
+
+
+def _record(kind: Any, table: Mapping[str, Any], where: str) -> Any:
+    hints = field_hints(kind)
+    for key in table:
+        if key not in hints:
+            raise DecodeError(_path(where, key), f"unknown key{nearest(str(key), hints)}")
+    for field in fields(kind):
+        if field.name not in table and field.default is field.default_factory is MISSING:
+            raise DecodeError(_path(where, field.name), "is missing")
+    made = {key: _read(hints[key], item, _path(where, key)) for key, item in table.items()}
+    try:
+        return kind(**made)
+    except DecodeError as refused:
+        raise DecodeError(_path(where, refused.where), refused.why) from None
 
 
 def convert(value: object, hint: Any) -> Any:
@@ -85,40 +115,14 @@ def _prepare(hint: Any) -> None:
         msgspec.json.Decoder(hint)
 
 
-def _check(hint: Any, value: object, where: str, fits: bool) -> None:
-    """Raise DecodeError for a key that no field has, or that is missing, which msgspec ignores; and at the innermost value that does not
-    fit, where msgspec does not name the keys of a mapping.
-    """
-    kind = _unwrapped(hint)
-    if hasattr(kind, "__dataclass_fields__") and isinstance(value, dict):
-        hints = field_hints(kind)
-        for key in value:
-            if key not in hints:
-                raise DecodeError(_path(where, key), f"unknown key{nearest(str(key), hints)}")
-        for field in fields(kind):
-            if field.name not in value and field.default is field.default_factory is MISSING:
-                raise DecodeError(_path(where, field.name), "is missing")
-    for below, item, place in _children(kind, value, where):
-        if not fits or _holds_records(below):
-            _check(below, item, place, fits)
-    try:
-        convert(value, hint)
-    except REFUSED as error:
-        if isinstance(refused := error.__cause__, DecodeError):
-            raise DecodeError(_path(where, refused.where), refused.why) from None
-        raise DecodeError(where, f"must be {_wanted(hint)}, not {value!r:.60}") from None
-
-
 def _wanted(hint: Any) -> str:
     kind = _unwrapped(hint)
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return f"one of {', '.join(kind)}"
-    if hasattr(kind, "__dataclass_fields__") or get_origin(kind) is Mapping:
+    if is_dataclass(kind):
         return "a table"
-    if _is_named_tuple(kind):
-        return f"a list of {len(kind._fields)} values"
     bounds = "".join(map(_bounds, getattr(_some(hint), "__metadata__", ())))
     return f"{_KINDS.get(get_origin(kind) or kind, str(kind))}{bounds}"
 
@@ -130,23 +134,6 @@ def _bounds(meta: Meta) -> str:
     if meta.pattern and meta.pattern != NOT_BLANK:
         return f" that matches {meta.pattern.removeprefix('^').removesuffix(END)}"
     return "".join(said) or (" that is not empty" if meta.min_length or meta.pattern else "")
-
-
-def _children(kind: Any, value: object, where: str) -> Iterator[tuple[Any, object, str]]:
-    """The hint, the value and the path of everything directly inside a value."""
-    args = get_args(kind)
-    if isinstance(value, dict):
-        if hasattr(kind, "__dataclass_fields__"):
-            hints = field_hints(kind)
-            yield from ((hints[key], item, _path(where, key)) for key, item in value.items() if key in hints)
-        elif get_origin(kind) is Mapping:
-            yield from ((args[1], item, _path(where, key)) for key, item in value.items())
-    elif isinstance(value, list):
-        if _is_named_tuple(kind):
-            pairs = zip(field_hints(kind).items(), value, strict=False)
-            yield from ((hint, item, _path(where, name)) for (name, hint), item in pairs)
-        elif get_origin(kind) is tuple:
-            yield from ((args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
 
 
 def _unwrapped(hint: Any) -> Any:
@@ -165,21 +152,15 @@ def _some(hint: Any) -> Any:
 
 
 @cache
-def _holds_records(hint: Any) -> bool:
-    return hasattr(hint, "__dataclass_fields__") or any(map(_holds_records, get_args(hint)))
-
-
-@cache
-def _is_named_tuple(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+def _has_records(hint: Any) -> bool:
+    return is_dataclass(hint) or any(map(_has_records, get_args(hint)))
 
 
 @cache
 def field_hints(kind: Any) -> dict[str, Any]:
-    """The type hint of every field of a dataclass or NamedTuple, in order."""
+    """The type hint of every field of a dataclass, in order."""
     hints = get_type_hints(kind, include_extras=True)
-    names = kind._fields if _is_named_tuple(kind) else [field.name for field in fields(kind)]
-    return {name: hints[name] for name in names}
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _path(where: str, key: str) -> str:
