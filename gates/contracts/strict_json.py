@@ -6,7 +6,6 @@ from math import isinf
 from pathlib import Path
 from typing import Any, Final
 
-from gates.contracts import strict_json
 from gates.contracts.errors import SuiteError
 
 MAX_DIGITS: Final = 308
@@ -60,18 +59,14 @@ def read_objects(path: Path, *, unique_keys: bool = False) -> Iterator[tuple[str
                 if not line.strip():
                     continue
                 where = f"{path}:{number}"
-                yield where, _object(line, where, unique_keys)
+                try:
+                    value = loads(line, unique_keys=unique_keys)
+                except ValueError as error:
+                    raise SuiteError(f"{where}: not JSON ({error})") from None
+                if not isinstance(value, dict):
+                    raise SuiteError(f"{where}: must be a JSON object")
+                yield where, value
     except OSError as error:
         raise SuiteError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise SuiteError(f"{path}: is not UTF-8 text") from None
-
-
-def _object(line: str, where: str, unique_keys: bool) -> dict[str, Any]:
-    try:
-        value = strict_json.loads(line, unique_keys=unique_keys)
-    except ValueError as error:
-        raise SuiteError(f"{where}: not JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise SuiteError(f"{where}: must be a JSON object")
-    return value

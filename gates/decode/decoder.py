@@ -139,9 +139,7 @@ def _bounds(meta: Meta) -> str:
 def _unwrapped(hint: Any) -> Any:
     """X for X | None and for Annotated[X, ...]."""
     hint = _some(hint)
-    hint = hint.__origin__ if hasattr(hint, "__metadata__") else hint
-    origin = get_origin(hint)
-    return Mapping[get_args(hint)] if isinstance(origin, type) and issubclass(origin, Mapping) else hint  # type: ignore[misc]
+    return hint.__origin__ if hasattr(hint, "__metadata__") else hint
 
 
 def _some(hint: Any) -> Any:

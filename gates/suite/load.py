@@ -119,14 +119,12 @@ def _tool_sets(path: Path, head: _Head) -> _ToolSets:
 
 
 def _tools(path: Path) -> dict[str, Mapping[str, Any]]:
+    text = read_text(path, SuiteError)
     try:
-        listed = strict_json.loads(read_text(path, SuiteError))
-    except ValueError as error:
-        raise SuiteError(f"{path}: not JSON ({error})") from None
-    try:
+        listed = strict_json.loads(text)
         return {tool.function.name: value for tool, value in zip(read(_TOOLS, listed), listed, strict=True)}
-    except DecodeError as refused:
-        raise SuiteError(f"{path}: {refused}") from None
+    except ValueError as error:
+        raise SuiteError(f"{path}: {error}") from None
 
 
 def _check_evidence(cases: Collection[Case], where: str) -> None:
@@ -138,8 +136,7 @@ def _check_evidence(cases: Collection[Case], where: str) -> None:
         if case.id in ids:
             raise SuiteError(f"{where}: two cases have the id {case.id!r}")
         ids.add(case.id)
-        other = messages.setdefault(_spoken_text(case), case.id)
-        if other != case.id:
+        if (other := messages.setdefault(_spoken_text(case), case.id)) != case.id:
             raise SuiteError(
                 f"{where}: {other!r} and {case.id!r} say the same; the second is no new evidence"
             )
@@ -250,7 +247,8 @@ def _messages(
     line: _Line, document: Mapping[str, Any], systems: Mapping[str, str]
 ) -> tuple[Mapping[str, Any], ...]:
     """The messages as they stand in the file, after the system prompt that the line names."""
-    _check_messages(line.messages)
+    if line.messages and not _is_whole(line.messages):
+        raise DecodeError("messages", _WHOLE)
     messages = tuple(document.get("messages", [{"role": "user", "content": line.user}]))
     if (name := line.system) is None:
         return messages
@@ -260,28 +258,20 @@ def _messages(
     return ({"role": "system", "content": systems[name]}, *messages)
 
 
-def _check_messages(messages: Sequence[_Message]) -> None:
-    """Raise DecodeError unless these are whole: each call has its result, and the user or a tool has the last word."""
+_WHOLE: Final = "must have a system prompt at first or not at all, a result behind each call, a word of the user's, and the user's or a tool's at last"
+
+
+def _is_whole(messages: Sequence[_Message]) -> bool:
     waiting: set[str] = set()
     for i, message in enumerate(messages):
-        where = f"messages[{i}]"
-        if message.role == "system" and i:
-            raise DecodeError(f"{where}.role", "must be user, assistant or tool, or system at first")
-        if message.role == "tool":
-            if message.tool_call_id not in waiting:
-                raise DecodeError(f"{where}.tool_call_id", "answers no call of the turn before")
+        if message.role == "tool" and message.tool_call_id in waiting:
             waiting.remove(message.tool_call_id)
-        elif waiting:
-            raise DecodeError(where, f"the call {', '.join(sorted(waiting))} has no result yet")
+        elif waiting or message.role == "tool" or (message.role == "system" and i):
+            return False
         else:
             waiting = {call.id for call in message.tool_calls}
-    if waiting:
-        raise DecodeError("messages", f"have no result for the call {', '.join(sorted(waiting))}")
-    if messages and messages[-1].role not in ("user", "tool"):
-        last = f"messages[{len(messages) - 1}].role"
-        raise DecodeError(last, "the last word must be the user's or a tool's")
-    if messages and all(message.role != "user" for message in messages):
-        raise DecodeError("messages", "have no word of a user's")
+    roles = [message.role for message in messages]
+    return not waiting and "user" in roles and roles[-1] in ("user", "tool")
 
 
 # ------------------------------------------------------------------------------------------- tools

@@ -129,7 +129,7 @@ def test_the_package_that_tells_languages_is_named_where_it_is_missing(
         ("- {prompt: A, contains: []}", "prompts[0]: contains: must be"),
         ("- {prompt: A, calls: {name: f}, no_call: true}", "no_call: contradicts calls"),
         ("- {turns: [{user: A, assistant: B}]}", "turns: must each be"),
-        ("- {turns: [{user: A}, {assistant: B}]}", "prompts[0]: turns[1].role: the last word must be the user's"),
+        ("- {turns: [{user: A}, {assistant: B}]}", "prompts[0]: turns: must have a system prompt at first"),
         ("- {turns: [{robot: A}]}", "turns"),
         ("- {prompt: A}\n- {prompt: a.}", "say the same"),
         ("- {prompt: A, id: x}\n- {prompt: B, id: x}", "two cases have the id"),
