@@ -65,9 +65,9 @@ def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: Com
     settled, seen, loss, bound, until = judged(context, name, rule)
     settled, sure = _require_usable_baseline(context, name, settled), ""
     if bound and bound.low is not None and bound.high is not None:
-        over = bound.low > rule.margin
-        worse = f"more than {points(bound.low, 'down')} points worse" if over else _at_most_worse(bound.high)
-        sure = context.surely(worse)
+        worse = f"at most {points(bound.high, 'up')} points worse" if bound.high > 0 else "not worse"
+        over = f"more than {points(bound.low, 'down')} points worse" if bound.low > rule.margin else ""
+        sure = context.surely(over or worse)
     said = "not compared with the baseline" if loss is None else _change_text(loss)
     pairs = f"{seen.lost} lost, {seen.won} won of {plural(seen.known, 'prompt')}"
     sentence = settled.sentence(
@@ -143,10 +143,6 @@ def _change_text(worse: float) -> str:
     if not worse:
         return "as good as the baseline"
     return f"{points(abs(worse))} points {'worse' if worse > 0 else 'better'} than the baseline"
-
-
-def _at_most_worse(high: float) -> str:
-    return f"at most {points(high, 'up')} points worse" if high > 0 else "not worse"
 
 
 # --------------------------------------------------------------------------------------------- A/A

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gates.contracts.case import Case, Suite
-from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, OTHER_PREFIX, Sample, SampleKey
+from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, OTHER_PREFIX, Sample
 from gates.contracts.verdict import CaseResult, Outcome
 from gates.detect.catalogue import GATES
 from gates.judge.rulings import UNASKED, Rulings, needs_ruling
@@ -79,12 +79,13 @@ def _judged(
     if sample.fault is not None:
         yield from ((gate, "lost", f"{sample.fault.kind}: {sample.fault.detail}") for gate in gates)
         return
-    reply = read(sample)
+    reply, repeat = read(sample), f"repeat {sample.key.repeat}: " if sample.key.repeat else ""
+    where = "not streamed: " if sample.key.mode == "whole" else repeat
     for gate in gates:
         outcome: Outcome = "bad" if (why := failure_reason(gate, case, reply, tokens)) else "ok"
         if outcome == "ok" and needs_ruling(case, gate):
             outcome, why = rulings.get((sample.key.digest, gate), UNASKED)
-        yield gate, outcome, "" if outcome == "ok" else f"{_where(sample.key)}{why}"
+        yield gate, outcome, "" if outcome == "ok" else f"{where}{why}"
 
 
 def failure_reason(gate: str, case: Case, reply: Reply, tokens: Collection[str] = ()) -> str:
@@ -100,12 +101,6 @@ def failure_reason(gate: str, case: Case, reply: Reply, tokens: Collection[str] 
     except Exception as error:
         return f"the detector failed on it: {type(error).__name__}: {error}"
     return str(findings[0]) + (f" (and {len(findings) - 1} more)" if findings[1:] else "") if findings else ""
-
-
-def _where(key: SampleKey) -> str:
-    if key.mode == "whole":
-        return "not streamed: "
-    return f"repeat {key.repeat}: " if key.repeat else ""
 
 
 def _results(

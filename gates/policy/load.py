@@ -51,26 +51,16 @@ def derive(suite: Suite) -> Policy:
 
 
 def _rules(suite: Suite) -> Iterator[tuple[str, GateRules]]:
+    labelled = any(case.expect.get("judge", {}).get("labels") for case in suite.cases)
     for gate in dict.fromkeys(gate for case in suite.cases for gate in case.gates):
         n = len(suite.of(gate, 1))
-        tier = _judge_tier(suite) if gate == "judge" else "critical"
+        # A judge whose agreement with people nobody has measured decides nothing.
+        tier: Tier = "critical" if gate != "judge" else "supporting" if labelled else "advisory"
         if gate in _NONE or n < LEAST:
             yield gate, GateRules(tier, "every", zero=ZeroRule(n))
         else:
-            yield gate, GateRules(tier, "greedy", compare=CompareRule(_margin(n), n, n))
-
-
-def _judge_tier(suite: Suite) -> Tier:
-    """A judge whose agreement with people nobody has measured decides nothing."""
-    labelled = any(case.expect.get("judge", {}).get("labels") for case in suite.cases)
-    return "supporting" if labelled else "advisory"
-
-
-def _margin(n: int) -> float:
-    for margin in _MARGINS:
-        if passes(0, 0, n, margin) and pass_chance(n, margin, 0.0, CHURN) >= POWER:
-            return margin
-    return _MARGINS[-1]
+            kept = (m for m in _MARGINS if passes(0, 0, n, m) and pass_chance(n, m, 0.0, CHURN) >= POWER)
+            yield gate, GateRules(tier, "greedy", compare=CompareRule(next(kept, _MARGINS[-1]), n, n))
 
 
 FILES: Final = TomlFiles("policy", Path(__file__).parents[1] / "policies", PolicyError)

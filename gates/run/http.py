@@ -9,6 +9,7 @@ import os
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -51,7 +52,7 @@ class Attempt:
     reads: list[TimedRead] = field(default_factory=list)
     ended_ns: int = 0
     fault: TransportFault | None = None
-    retry_after: float | None = None
+    retry_after: float = 0.0
 
     def sample(
         self,
@@ -134,7 +135,8 @@ class TimedClient:
         ):
             attempt.headers_ns, attempt.status = clock.read_ns, response.status
             said = {name.lower(): value.decode("latin-1") for name, value in response.headers}
-            attempt.retry_after = _seconds(said.get(b"retry-after", ""))
+            with suppress(ValueError):  # there is none, or a date, which no engine or model API sends
+                attempt.retry_after = max(0.0, float(said.get(b"retry-after", "")))
             async for data in response.aiter_stream():
                 if attempt.reads and attempt.reads[-1].at_ns == clock.read_ns:  # chunks that came together
                     data = attempt.reads.pop().data + data
@@ -145,11 +147,6 @@ class TimedClient:
 def system_tls() -> ssl.SSLContext:
     """Built once: it reads every root certificate, which takes tens of milliseconds."""
     return ssl.create_default_context()
-
-
-def _seconds(text: str) -> float | None:
-    """A retry-after in seconds; None for none, and for a date, which no engine or model API sends."""
-    return float(text) if text.isascii() and text.isdecimal() and len(text) < 7 else None
 
 
 def read_key(

@@ -264,19 +264,14 @@ class _JobRunner:
 
     def judged(self) -> JobResult:
         """The result of the samples so far, cached until a sample or a ruling comes."""
-        known = len(self._store) + len(self._job.outside.rulings)
+        job, known = self._job, len(self._store) + len(self._job.outside.rulings)
         if self._judged is None or self._judged[0] != known:
-            self._judged = known, judge(self._job, self._store)
+            tokens = {arm: side.tokens for arm, side in job.served_models.items()}
+            lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
+            asked = job.policy, job.suite, self._store.samples()
+            found = judge_samples(*asked, lineage, tokens, job.order, job.outside.rulings)
+            self._judged = known, found
         return self._judged[1]
-
-
-def judge(job: GateJob, store: SampleStore) -> JobResult:
-    """Score and decide from the samples alone."""
-    tokens = {arm: side.tokens for arm, side in job.served_models.items()}
-    lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
-    return judge_samples(
-        job.policy, job.suite, store.samples(), lineage, tokens, job.order, job.outside.rulings
-    )
 
 
 def judge_samples(
@@ -310,18 +305,14 @@ def judge_samples(
         uncounted=void_summary(readings, CANDIDATE),
         sequential=bool(order),
     )
-    controls = [*_controls(policy, measured, scored)]
+    controls = list[ControlResult]()
+    for control in policy.controls:
+        if results := scored.results.get(f"{CONTROL_PREFIX}{control.name}"):
+            alone = Measurements(suite=suite, candidate=results, sequential=bool(order))
+            controls.append(judge_control(control.name, decide(policy, alone), control.breaks))
     if agreement := judge_agreement(suite, rulings, policy.confidence):
         controls.append(agreement)
     return JobResult(decide(policy, measured, controls), scored)
-
-
-def _controls(policy: Policy, measured: Measurements, scored: ScoredSamples) -> Iterator[ControlResult]:
-    """The negative controls that were asked, judged by the candidate's policy."""
-    for control in policy.controls:
-        if results := scored.results.get(f"{CONTROL_PREFIX}{control.name}"):
-            alone = Measurements(suite=measured.suite, candidate=results, sequential=measured.sequential)
-            yield judge_control(control.name, decide(policy, alone), control.breaks)
 
 
 # ------------------------------------------------------------------------------------- held files

@@ -56,10 +56,6 @@ class Pace:
     patience: int = 5
     timeouts: RequestTimeouts = RequestTimeouts()
 
-    def retries_after(self, status: int | None) -> int:
-        """How often a request is tried again that failed with this status."""
-        return self.retries if status not in _BUSY or self.busy_retries is None else self.busy_retries
-
 
 LATENCY_PACE: Final = Pace(retries=0)
 """The pace of the latency part: one request at a time, without retries."""
@@ -141,11 +137,12 @@ class _Run:
             attempt = await self._client.ask(target, body)
             _raise_for_config_error(attempt, target)
             attempt.fault = attempt.fault or transport_fault(attempt.status, attempt.reads)
-            if attempt.fault is None or len(retries) >= self._pace.retries_after(attempt.status):
+            busy = self._pace.busy_retries if attempt.status in _BUSY else None
+            if attempt.fault is None or len(retries) >= (self._pace.retries if busy is None else busy):
                 hearing = target.hearing if planned.key.arm in HEARD else None
                 return attempt.sample(planned.key, planned.request, retries, hearing)
             backoff = self._pace.backoff_s * 4 ** len(retries)
-            await asyncio.sleep(min(LONGEST_WAIT, max(backoff, attempt.retry_after or 0.0)))
+            await asyncio.sleep(min(LONGEST_WAIT, max(backoff, attempt.retry_after)))
             retries.append(attempt.fault)
 
     def _settle(self, planned: PlannedRequest, sample: Sample, target: Target) -> None:

@@ -107,7 +107,8 @@ def _stored(
     for number, line in enumerate(file, start=1):
         where = f"{path}:{number}"
         if not line.endswith(b"\n"):
-            if torn and (number > 1 or _may_begin(line)):
+            # A first line that no sample begins with is another program's file; zeroes are left by a crash of the host.
+            if torn and (number > 1 or _HEAD.startswith(line[: len(_HEAD)]) or not line.strip(b"\0")):
                 return
             raise SamplesError(f"{where}: the last line is torn; it was cut in writing")
         try:
@@ -116,11 +117,6 @@ def _stored(
             raise SamplesError(f"{where}: not a whole sample (bytes that are never written)") from None
         _check(sample, suite, arms, keys, where)
         yield sample, len(line)
-
-
-def _may_begin(line: bytes) -> bool:
-    """Whether an incomplete first line may be a sample's, so that the file is ours to cut; zeroes are left by a crash of the host."""
-    return _HEAD.startswith(line[: len(_HEAD)]) or not line.strip(b"\0")
 
 
 def _check(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gates.artefact.artefact import Artefact, FileEntry, Provenance
+from gates.artefact.artefact import UNCHECKED, Artefact, FileEntry, Provenance
 from gates.contracts.case import Case
 from gates.contracts.errors import RunError
 from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, Sample, TimedRead
@@ -20,7 +20,7 @@ from gates.run.job import (
     JobResult,
     ServedModel,
     check_requests,
-    judge,
+    judge_samples,
     latency_prompts,
     latency_schedule,
     run_job,
@@ -176,7 +176,7 @@ async def _run(
     job = replace(JOB, suite=SMALL, policy=RULES, **more)
     with SampleStore(tmp_path / "samples.jsonl", suite=SMALL.digest) as ledger:
         judged = await run_job(job, ledger, track=lambda title: titles.append(title))
-        assert judge(job, ledger).decision == judged.decision  # scoring can be done again
+        assert (await run_job(job, ledger)).decision == judged.decision  # scoring can be done again
     return judged, titles
 
 
@@ -193,7 +193,7 @@ def test_a_speed_rule_that_is_open_says_what_a_silent_engine_should_be_told(tmp_
     heard = taken(*spoken(cached=None), arm=CANDIDATE)
     with SampleStore(tmp_path / "samples.jsonl", suite=SMALL.digest) as ledger:
         ledger.append([replace(heard, key=replace(heard.key, suite=SMALL.digest))])
-        decision = judge(replace(JOB, suite=SMALL), ledger).decision
+        decision = judge_samples(POLICY, SMALL, ledger.samples(), UNCHECKED).decision
     (ttft,) = (r for r in decision.gates if (r.gate, r.rule) == ("ttft", "latency"))
     assert ttft.verdict == "inconclusive" and "--enable-prompt-tokens-details" in ttft.sentence
 
