@@ -269,22 +269,6 @@ def _walk(folder: Path, below: str = "") -> Iterator[tuple[str, Kind | None]]:
 # -------------------------------------------------------------------------------- describe and seal
 
 
-def describe_files(folder: Path) -> tuple[FileEntry, ...]:
-    """Hash every file below a folder. Raises ManifestError for links and unusable names."""
-    paths = []
-    for path, fault in _walk(_checked_folder(folder)):
-        if fault:
-            raise ManifestError(f"{folder}: {path} is a {fault} file; an artefact holds plain files")
-        if not sound_path(path):
-            raise ManifestError(f"{folder}: the file name {path!a} cannot be part of an artefact")
-        paths.append(path)
-    if not paths:
-        raise ManifestError(f"{folder}: there is no file to describe")
-    paths.sort(key=str.encode)
-    found = hash_files(folder / path for path in paths)
-    return tuple(FileEntry(path, *one) for path, one in zip(paths, found, strict=True))
-
-
 def seal(
     folder: Path,
     *,
@@ -293,9 +277,20 @@ def seal(
     created: datetime,
     provenance: Provenance | None = None,
 ) -> Artefact:
-    """Flush a folder's files to disk, and write its manifest last, by a rename."""
+    """Hash a folder's files, flush them to disk, and write the manifest last, by a rename. Raises ManifestError for links and unusable names."""
     (_checked_folder(folder) / MANIFEST).unlink(missing_ok=True)
-    files = describe_files(folder)
+    paths = []
+    for path, fault in _walk(folder):
+        if fault:
+            raise ManifestError(f"{folder}: {path} is a {fault} file; an artefact holds plain files")
+        if not sound_path(path):
+            raise ManifestError(f"{folder}: the file name {path!a} cannot be part of an artefact")
+        paths.append(path)
+    if not paths:
+        raise ManifestError(f"{folder}: there is no file to describe")
+    paths.sort(key=str.encode)
+    hashed = zip(paths, hash_files(folder / path for path in paths), strict=True)
+    files = tuple(FileEntry(path, *found) for path, found in hashed)
     stamp = created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = Artefact(name, format, root_digest(files), files, stamp, provenance or Provenance())
     artefact = parse(render(made), where=str(folder))  # so that the written manifest can be read

@@ -202,9 +202,6 @@ def _in_a_row(words: Sequence[FoldedWord], wanted: Sequence[FoldedWord]) -> Iter
             yield window[0].start, window[-1].end
 
 
-# ------------------------------------------------------------------------------------------ denial
-
-
 def _denied(text: str, span: Span) -> str | None:
     """Why a mention does not count, or None."""
     start, end = span

@@ -56,9 +56,6 @@ def count_pairs(candidate: Mapping[str, CaseState], baseline: Mapping[str, CaseS
     return PairCounts(count, worse, len(flips) - worse, could_lose, could_win, tuple(flips))
 
 
-# ------------------------------------------------------------------------------------------ rule C
-
-
 def judge_compare(context: JudgingContext, name: str, gate: GateRules, rule: CompareRule) -> GateResult:
     """Rule C: not worse than the baseline by more than the margin, by Tango's bounds; in a sequential run by bets on conversations."""
     judged = _compare_in_sequence if context.talks else _compare_by_stages
@@ -143,9 +140,6 @@ def _change_text(worse: float) -> str:
     if not worse:
         return "as good as the baseline"
     return f"{points(abs(worse))} points {'worse' if worse > 0 else 'better'} than the baseline"
-
-
-# --------------------------------------------------------------------------------------------- A/A
 
 
 def _self_comparison(context: JudgingContext, name: str) -> PairCounts:

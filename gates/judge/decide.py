@@ -62,9 +62,6 @@ def judge_control(name: str, decision: Decision, gates: Sequence[str]) -> Contro
     )
 
 
-# ------------------------------------------------------------------------------------------- rules
-
-
 def _judged(context: JudgingContext) -> Iterator[GateResult]:
     """The result of every rule that a report must hold, in that order."""
     policy = context.policy
@@ -98,9 +95,6 @@ def _calls_and_none(context: JudgingContext, name: str, rule: Rule) -> Iterator[
             first = max(1, sum(case.stage == 1 for case in of))
             found = _JUDGES[rule](alone, name, gate, replace(getattr(gate, rule), n=first, n_max=len(of)))
             yield replace(found, gate=f"{name}[{part}]", extend=False)
-
-
-# ----------------------------------------------------------------------------------------- verdict
 
 
 def _verdict(

@@ -70,9 +70,6 @@ def _counts(slowness: Sequence[float], limit: float, n: int) -> OutcomeCounts:
     return OutcomeCounts(within, len(slowness) - within - lost, lost, n - len(slowness))
 
 
-# -------------------------------------------------------------------------- against the baseline
-
-
 def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateResult:
     """Not slower than the baseline by more than the margin, over pairs, blocks and prompts."""
     found, lost = _pairs(context, metric)

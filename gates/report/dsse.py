@@ -70,9 +70,6 @@ def signer(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -> str:
     return signature.keyid
 
 
-# ------------------------------------------------------------------------------------------- text
-
-
 def render(envelope: Envelope) -> bytes:
     """The envelope's text: canonical JSON, standard base64, a line break at the end."""
     return canonical(encode(envelope)) + b"\n"

@@ -29,9 +29,6 @@ _FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK
 _MAX_BYTES: Final = 16 * 1024  # a PEM of an Ed25519 key has about 120
 
 
-# ---------------------------------------------------------------------------------------- signing
-
-
 def load_or_make(folder: Path) -> Ed25519PrivateKey:
     """The folder's signing key, created on first use; two processes that create it at once end with the same key. Raises
     KeyFileError: readable by others, a link, no Ed25519 key, or not the other half of report.pub.
@@ -90,9 +87,6 @@ def _publish(path: Path, data: bytes, mode: int) -> None:
         return
     finally:
         written.unlink()
-
-
-# --------------------------------------------------------------------------------------- trusting
 
 
 def trusted(places: Iterable[Path]) -> dict[str, Ed25519PublicKey]:

@@ -56,9 +56,6 @@ def reasons(statement: Statement) -> list[tuple[str, str]]:
     return [*said, ("", f"And {plural(more, 'more reason')}, below.")] if more > 0 else said
 
 
-# --------------------------------------------------------------------------------------- numbers
-
-
 def amount(value: float | None, gate: GateResult) -> str:
     """A value in the gate's unit: 1.8 %, 92 ms, 6 % slower, 2 pt worse."""
     if value is None:
@@ -140,9 +137,6 @@ def gate_verdict(statement: Statement, name: str) -> tuple[Verdict, bool]:
 def gate_names(statement: Statement) -> list[str]:
     """The gates of the decision in order, each once."""
     return list(dict.fromkeys(gate.gate for gate in statement.decision.gates))
-
-
-# ----------------------------------------------------------------------------------------- replies
 
 
 @dataclass(frozen=True, slots=True)

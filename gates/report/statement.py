@@ -211,9 +211,6 @@ def parse_time(text: str) -> datetime:
     return when
 
 
-# ------------------------------------------------------------------------------------------- text
-
-
 _IF_ANY: Final = ("attachments", "gateway", "sequential")
 """Left out where they are empty, as in every report of a release that did not know them."""
 _OF_EARLIER: Final = {"curve": [], "curve_words": "", "alarms": []}

@@ -113,9 +113,6 @@ class GateJob:
         return [Arm(name, side.target, variant) for name in names for side, variant in [self.sides[name]]]
 
 
-# ---------------------------------------------------------------------------------------- requests
-
-
 def stage_requests(
     job: GateJob, cases: Iterable[Case] | None = None, *, stage: int = 1, gates: Collection[str] | None = None
 ) -> tuple[PlannedRequest, ...]:
@@ -163,9 +160,6 @@ def latency_schedule(job: GateJob, chars_per_token: float) -> Schedule:
         raise RunError(f"no prompt length of the policy fits a context of {room} tokens; set smaller buckets")
     pause = speed.pause[0], speed.pause[1]
     return Schedule(buckets=buckets, blocks=speed.blocks, pause_s=pause, chars_per_token=chars_per_token)
-
-
-# --------------------------------------------------------------------------------------------- run
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +307,6 @@ def judge_samples(
     if agreement := judge_agreement(suite, rulings, policy.confidence):
         controls.append(agreement)
     return JobResult(decide(policy, measured, controls), scored)
-
-
-# ------------------------------------------------------------------------------------- held files
 
 
 HELD: Final = "weights.json"

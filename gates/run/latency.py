@@ -84,8 +84,21 @@ def latency_requests(
     short = replace(sampling, max_tokens=schedule.max_tokens)
 
     def ask(arm: Arm, case: Case, bucket: int, block: int, turn: int) -> PlannedRequest:
+        """A request behind the turn before it, which has a reply of one token."""
         slot = LatencySlot(case.id, bucket, block, turn)
-        return _planned(suite, arm, case, slot, short, schedule)
+        label, start = (
+            f"{STEADY} {arm.name} {slot.label} {slot.repeat}",
+            _hash_number(case.id) % len(SMALL_TALK),
+        )
+        talk = pad_conversation(case.messages, case.tools, bucket, schedule.chars_per_token, start)
+        messages = with_nonce(talk, f"Note {_hash_number(label) % 10**8:08d}.")
+        made = planned_request(
+            suite, arm, replace(case, id=slot.label, messages=messages), short, slot.repeat
+        )
+        before = {**made.request, "messages": list(made.request["messages"][:-2]), "max_tokens": 1}
+        low, high = schedule.pause_s
+        wait = low + (high - low) * (_hash_number(f"pause {label}") % 1000) / 1000
+        return replace(made, before=before, wait_s=wait)
 
     shapes = {(bucket, bool(c.tools)): c for bucket, c in product(schedule.buckets, prompts)}
     made = [
@@ -101,22 +114,6 @@ def latency_requests(
     return tuple(made)
 
 
-def _planned(
-    suite: str, arm: Arm, case: Case, slot: LatencySlot, sampling: Sampling, schedule: Schedule
-) -> PlannedRequest:
-    """One request behind the turn before it, with a reply of one token."""
-    label = f"{STEADY} {arm.name} {slot.label} {slot.repeat}"
-    nonce = f"{_hash_number(label) % 10**8:08d}"
-    start = _hash_number(case.id) % len(SMALL_TALK)
-    talk = pad_conversation(case.messages, case.tools, slot.bucket, schedule.chars_per_token, start)
-    asked = replace(case, id=slot.label, messages=with_nonce(talk, f"Note {nonce}."))
-    made = planned_request(suite, arm, asked, sampling, slot.repeat)
-    before = {**made.request, "messages": list(made.request["messages"][:-2]), "max_tokens": 1}
-    low, high = schedule.pause_s
-    wait = low + (high - low) * (_hash_number(f"pause {label}") % 1000) / 1000
-    return replace(made, before=before, wait_s=wait)
-
-
 def _hash_number(label: str) -> int:
     """A 64-bit number from the hash of a label, uniformly distributed."""
     return int.from_bytes(hashlib.sha256(label.encode()).digest()[:8])
@@ -126,9 +123,6 @@ def _shuffled(items: Sequence[T], label: str) -> list[T]:
     """The items in a random order that depends on the label."""
     places = sorted(range(len(items)), key=lambda place: _hash_number(f"{label} {place}"))
     return [items[place] for place in places]
-
-
-# ---------------------------------------------------------------------------------------- readings
 
 
 CACHE_UNKNOWN: Final = (

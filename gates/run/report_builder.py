@@ -112,9 +112,6 @@ def _ancestors(job: GateJob) -> Iterator[stated.ModelIdentity]:
     return (_model(known[root]) for root in sorted(above & known.keys()))
 
 
-# ------------------------------------------------------------------------------------------- texts
-
-
 def reply_texts(samples: Iterable[Sample], judged: str = "") -> Texts:
     """The prompt and the `judged` reply of each case and arm; of several repeats the first in the store."""
     read = read_heard if judged == "through" else read_reply

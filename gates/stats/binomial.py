@@ -48,9 +48,6 @@ def root(function: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2.0
 
 
-# -------------------------------------------------------------------------------------- intervals
-
-
 def clopper_pearson_lower(k: int, n: int, confidence: float = 0.95) -> float:
     """The one-sided exact lower bound of the share, in [0, 1]: at it, k or more has probability 1 - confidence."""
     return 0.0 if k == 0 else root(lambda p: (1.0 - confidence) - tail(k, n, p), 0.0, 1.0)

@@ -123,9 +123,6 @@ def lower_rank(n: int, q: float = 0.5, confidence: float = 0.95) -> int | None:
     return sum(chance <= 1.0 - confidence for chance in below) or None
 
 
-# ----------------------------------------------------------------------------------------- rule C
-
-
 def score(b: int, c: int, n: int, loss: float) -> float:
     """Tango's score statistic for the hypothesis that the true loss is `loss` (his eq. 2.9); negative if less was observed."""
     seen = b - c - n * loss
