@@ -93,10 +93,7 @@ class Inner:
 class Outer:
     inner: Inner
 
-first = None
-for kind in (Inner, Outer):
-    decoder.field_hints(kind)
-first, second = (threading.Thread(target=decoder.read, args=(Outer, {"inner": {"number": 1}})) for _ in range(2))
+first, second = (threading.Thread(target=decoder.convert, args=({"inner": {"number": 1}}, Outer)) for _ in range(2))
 first.start()
 begun.wait()
 second.start()
