@@ -18,7 +18,7 @@ from app.upstream.connection import DISCONNECTED, MAX_BODY_BYTES, EngineReply, R
 from deploy.core.engine_access import OPEN, EngineAccess
 
 KEEP_ALIVE_SECONDS = 4.0
-"""Idle connections are dropped before uvicorn-based engines close theirs (after 5 s)."""
+"""A connection that was idle for longer is not used again: uvicorn-based engines close theirs after 5 s."""
 DISTRUST_SECONDS = 600.0
 """After unsolicited bytes, connections are not reused for so long: a second reply to one request would pass for the reply to
 the next one."""
@@ -34,7 +34,6 @@ class Upstream:
         self.connect_timeout = connect_timeout
         self._access = access
         self._idle: deque[EngineReply] = deque()
-        self._expiry: asyncio.TimerHandle | None = None  # of the oldest idle connection, or sooner
         self._distrusted_until = -math.inf
         self.open = 0  # replies outstanding
 
@@ -53,23 +52,20 @@ class Upstream:
         """
         if self._access.key_file is not None:
             headers = {**headers, **self._access.headers()}
-        request, again, reply = _request(url, body, headers), False, None
+        request, reply = _request(url, body, headers), self._used()
         self.open += 1
         try:
-            while True:
-                is_new = again or not self._idle
-                reply = await self._connect(url) if is_new else self._idle.pop()
-                if not (reply.is_reusable and (is_new or reply.is_silent)):
-                    reply.close()
-                    continue
+            if reply is not None:
                 try:
                     await reply.send(request, handler)
                     return reply
                 except EngineBroke as error:
-                    if is_new or reply.answered or error.code != DISCONNECTED:
+                    if reply.answered or error.code != DISCONNECTED:
                         raise
-                    # The engine closed an idle connection before it answered: retry on a new one.
-                    again = True
+            # No connection is idle, or the engine closed the idle one before it answered.
+            reply = await self._connect(url)
+            await reply.send(request, handler)
+            return reply
         except BaseException:
             self.give_back(reply)
             raise
@@ -94,24 +90,22 @@ class Upstream:
             return reply.close()
         reply.idle_since = now
         self._idle.append(reply)
-        if self._expiry is None:  # one timer for all: a busy pool would otherwise set hundreds a second
-            self._expire_in(KEEP_ALIVE_SECONDS)
+        while self._idle[0].idle_since < now - KEEP_ALIVE_SECONDS:
+            self._idle.popleft().close()
+
+    def _used(self) -> EngineReply | None:
+        """An idle connection that can be used again, the newest; closes what cannot."""
+        limit = time.monotonic() - KEEP_ALIVE_SECONDS
+        while self._idle:
+            reply = self._idle.pop()
+            if reply.idle_since >= limit and reply.is_reusable and reply.is_silent:
+                return reply
+            reply.close()
+        return None
 
     def _distrust(self) -> None:
         self._distrusted_until = time.monotonic() + DISTRUST_SECONDS
         self.close()
-
-    def _expire_in(self, seconds: float) -> None:
-        self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
-
-    def _expire(self) -> None:
-        """Drop connections that have been idle too long; the oldest is the first."""
-        self._expiry = None
-        limit = time.monotonic() - KEEP_ALIVE_SECONDS + 0.01
-        while self._idle and self._idle[0].idle_since <= limit:
-            self._idle.popleft().close()
-        if self._idle:
-            self._expire_in(self._idle[0].idle_since - limit)
 
     async def _connect(self, url: str) -> EngineReply:
         parts = urlsplit(url)
