@@ -22,7 +22,7 @@ from app.api.engine_request import (
     is_forced,
     thinking_for,
 )
-from app.api.surface import ParsedRequest, Surface
+from app.api.surface import Counts, ParsedRequest, Surface, joined_usage
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import GatewayConfig, ModelConfig
@@ -292,6 +292,19 @@ class RequestContext:
         one.calls, one.made = [], 0
         one.queued = time.perf_counter() - self.start
         return one
+
+    def gather(self, tried: Sequence["RequestContext"]) -> None:
+        """Take the facts of all its choices as those of one reply; its clocks are those of the first choice."""
+        first, usages = tried[0], [one.usage for one in tried]
+        self.clocks, self.queued, self.overhead = first.clocks, first.queued, first.overhead
+        self.audit = ReplyAudit(False, [one.audit for one in tried])
+        self.calls = [source for one in tried for source in one.calls]
+        self.made += sum(one.made if one.usage is None else Counts.of(one.usage).made for one in tried)
+        self.cut = next((one.cut for one in tried if one.cut), None)
+        self.broken = next((one.broken for one in tried if one.broken), None)
+        self.filtered = next((one.filtered for one in tried if one.filtered), None)
+        per_prompt = self.parsed.count // max(len(self.parsed.prompts), 1)
+        self.usage = joined_usage(usages, per_prompt) if len(usages) == self.parsed.count else None
 
     def answer_body(self, meter: ThoughtMeter) -> bytes:
         """The request that makes the engine answer after a thought that was ended."""

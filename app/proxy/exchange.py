@@ -22,6 +22,7 @@ from typing import Final
 from app.access.accounts import MOST
 from app.api.embeddings import Embeddings
 from app.api.engine_request import answer_policy
+from app.api.surface import joined_message
 from app.api.thinking_budget import ThoughtWatch
 from app.api.tool_choice import ToolChoiceEnforcer
 from app.errors.translate import (
@@ -116,7 +117,8 @@ class Exchange:
             await self._over
             if self._cut is not cut:
                 return
-            await self._writer.deliver()
+            is_whole = not context.stream and self._writer.choice is None
+            await self._writer.deliver(self._writer.message() if is_whole else b"")
             context.delivered(0 if context.usage else self._made())
             if not (reply.complete or reply.lost):  # read what follows [DONE], to use the connection again
                 with contextlib.suppress(MannersError, TimeoutError):  # the caller has everything
@@ -281,13 +283,13 @@ class Exchange:
         last, is_last = events[-1], self._pipeline.over
         if type(last) is Broken:
             is_last, is_filtered = True, last.code == FILTERED and not last.by_engine
-            error = in_stream(last) if self._writer.begun else from_stream(last)
+            error = in_stream(last) if context.begun else from_stream(last)
             error.__cause__ = self._bug
             if is_filtered and (sentence := self._sentence()):
                 context.filtered = error
                 self._aligner = None  # no engine made the tokens of this sentence
                 events = [*events[:-1], Text(0, sentence), Finish(0, "stop"), Done()]
-            elif not self._writer.begun:
+            elif not context.begun:
                 return self._fail(error)
             else:
                 context.broken = error
@@ -368,5 +370,34 @@ async def pass_through(context: RequestContext, surface: Embeddings, writer: Rep
     if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
         route.backend.record_success(0.0)
     deadlines.over()
-    await writer.send(body)
+    await writer.deliver(body)
+    context.delivered(0)
+
+
+async def complete_choices(context: RequestContext, writer: ReplyWriter) -> None:
+    """Ask the engine for several choices (`n`, or a list of prompts), one after the other, so they take no place of others.
+
+    Every choice has its own exchange: stream core, thought limit, reply budget and time to first token; the total time is the
+    whole request's. Raises the first fault, unless the stream carried it.
+    """
+    tried: list[RequestContext] = []  # of each choice that was begun
+    messages: list[bytes] = []  # for a caller who does not stream
+    try:
+        for writer.choice in range(context.parsed.count):
+            one = context.branch(writer.choice)
+            tried.append(one)
+            await Exchange(one, writer).run()
+            if one.broken is not None:
+                return
+            if not context.stream:
+                messages.append(writer.message())
+    finally:
+        writer.choice = None
+        if tried:
+            context.gather(tried)
+    context.deadlines.begin()
+    context.deadlines.over()
+    if context.stream:
+        writer.events([*([] if context.usage is None else [context.usage]), Done()], True)
+    await writer.deliver(joined_message(messages, context.usage) if messages else b"")
     context.delivered(0)

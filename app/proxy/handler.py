@@ -37,8 +37,7 @@ from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue, Uploads
 from app.proxy.context import ID_SEPARATOR, RequestContext
 from app.proxy.deadlines import ClientGone, Deadlines
-from app.proxy.exchange import Exchange, pass_through
-from app.proxy.multi_completion import complete_choices
+from app.proxy.exchange import Exchange, complete_choices, pass_through
 from app.proxy.reading import RequestReader
 from app.proxy.reply_writer import ReplyWriter
 from app.telemetry.log import Logger, where

@@ -46,11 +46,6 @@ class ReplyWriter:
     def __init__(self, context: RequestContext, cycle: Any) -> None:
         self._context, self._cycle = context, cycle
 
-    @property
-    def begun(self) -> bool:
-        """Whether the caller has the status line."""
-        return self._context.begun
-
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         """Write this engine's reply from now on (None: no reply), and pause it while the caller of a stream reads slowly.
 
@@ -82,29 +77,17 @@ class ReplyWriter:
             self._context.deadlines.over()
         return [e if type(e) is Broken else replace(e, choice=choice) for e in shown], is_broken
 
-    async def deliver(self) -> None:
-        """Wait until the caller has everything; of one choice that is not streamed, nothing goes out yet."""
-        if self._catching_up is not None:
-            await self._catching_up
-        elif not self._context.stream and self.choice is None:
-            await self.send(self.message())
-
     def message(self) -> bytes:
-        """The reply as JSON."""
+        """The reply as JSON, for a caller who does not stream."""
         message: bytes = self._encoder.message()
         return message
 
-    async def send(self, body: bytes) -> None:
-        """Send a reply in one piece of JSON. A caller who takes it for longer than an idle time counts as gone."""
-        context, send = self._context, self._cycle.send
-        headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(body)), *context.headers()]
-        context.deadlines.full()
-        try:
-            context.begun = True
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
-        finally:
-            context.deadlines.free()
+    async def deliver(self, message: bytes = b"") -> None:
+        """Send a reply in one piece of JSON, if there is one; wait until the caller has everything."""
+        if message:
+            self.write(message, True)
+        if self._catching_up is not None:
+            await self._catching_up
 
     async def fail(self, error: MannersError) -> None:
         """Send the error, after the part of a stream that the caller already has."""
@@ -121,34 +104,37 @@ class ReplyWriter:
             self._catching_up.cancel()
 
     def write(self, body: bytes, is_last: bool = False) -> None:
-        """Write to a caller who streams."""
-        cycle = self._cycle
+        """Write a part of a stream, or a whole message."""
+        cycle, context = self._cycle, self._context
         if cycle.disconnected or cycle.transport.is_closing():
             return
-        data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-        if not self._context.begun:
-            data = self._head() + data
-            self._context.begun = True
+        data = b"%x\r\n%b\r\n" % (len(body), body) if body and context.stream else body
+        if not context.begun:
+            data = self._head(len(body)) + data
+            context.begun = True
         if cycle.flow.write_paused and self._catching_up is None:
-            self._context.deadlines.full()
+            context.deadlines.full()
             if self._reply is not None:
                 self._reply.pause()
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
         if not is_last:
             cycle.transport.write(data)
             return
-        self._end = data + b"0\r\n\r\n"
+        self._end = data + b"0\r\n\r\n" if context.stream else data
         if self._catching_up is None:
             self._complete()
 
-    def _head(self) -> bytes:
-        """The head of a chunked 200, as uvicorn writes it; marks it as sent."""
-        cycle = self._cycle
-        headers = (*cycle.default_headers, *STREAM_HEADERS, *self._context.headers())
-        cycle.response_started = cycle.chunked_encoding = True
-        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-        close = b"" if cycle.keep_alive else b"connection: close\r\n"
-        return b"%b%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], lines, close)
+    def _head(self, size: int) -> bytes:
+        """The head of a 200, as uvicorn writes it, for a stream or a message of this size; marks it as sent."""
+        cycle, is_streamed = self._cycle, self._context.stream
+        cycle.response_started, cycle.chunked_encoding = True, is_streamed
+        own = STREAM_HEADERS if is_streamed else [*JSON_HEADERS, (b"content-length", b"%d" % size)]
+        headers = [*cycle.default_headers, *own, *self._context.headers()]
+        if not cycle.keep_alive:
+            headers.append((b"connection", b"close"))
+        if is_streamed:
+            headers.append((b"transfer-encoding", b"chunked"))
+        return STATUS_LINE[200] + b"".join([b"%b: %b\r\n" % header for header in headers]) + b"\r\n"
 
     def _complete(self) -> None:
         """The last bytes, and what uvicorn does after them."""
