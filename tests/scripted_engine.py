@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
 from app.engines.behaviour import QUESTIONS
-from deploy.engine.llama_server import NO_SUCH_REPLY
 from deploy.engine.probe import probe_body
 from deploy.engine.questions import BUDGET_QUESTION, OFF_QUESTIONS, OFF_ROOM
 from deploy.engine.samples import SAMPLES
@@ -84,12 +83,7 @@ class Seen:
         """Whether it is the readiness probe's request, or one of what an engine is asked at its start."""
         if not self.raw:
             return False
-        asked = self.body
-        messages = asked.get("messages")
-        return (
-            messages in (_PROBE, _BUDGET, _PREFILL, *_OFF, *_SHOWN.values())
-            or asked.get("id") == NO_SUCH_REPLY
-        )
+        return self.body.get("messages") in (_PROBE, _BUDGET, _PREFILL, *_OFF, *_SHOWN.values())
 
 
 class ScriptedEngine:

@@ -1,12 +1,9 @@
 """The limit of one thought, and when the gateway ends it. Pure.
 
 An engine that supports a budget is sent it, and the gateway counts the thought's tokens as well, because some builds ignore
-the budget (vLLM #43708, #39573, #54906). For any other engine the gateway enforces the budget. How it ends a running
-thought depends on what the engine's probe found:
-
-    control   a separate request tells the engine to end the thought; the stream continues
-    restart   the reply is aborted, and a second request continues from the same tokens of the prompt and
-              the closed thought, which the engine has in its prefix cache
+the budget (vLLM #43708, #39573, #54906). For any other engine the gateway enforces the budget, if the engine's probe found
+how: it aborts the reply, and a second request continues from the same tokens of the prompt and the closed thought, which the
+engine has in its prefix cache.
 """
 
 from collections.abc import Sequence
@@ -23,17 +20,16 @@ from gates.reply.events import Event, Thought, Usage
 SLACK = 16
 """Tokens over its budget that an engine may take: the template's newline, the rest of a character, a step of several tokens."""
 
-Means = Literal["control", "restart"]
 Why = Literal["tokens", "overrun"]
 """tokens: the budget, enforced here. overrun: the engine exceeded its own budget."""
 
 
 class ThoughtLimit(msgspec.Struct, frozen=True):
-    """The limit of a thought. means: how the gateway ends the thought; None: it can only count."""
+    """The limit of a thought. can_end: the gateway can end the thought; otherwise it counts only."""
 
     tokens: int
     why: Why
-    means: Means | None
+    can_end: bool
 
 
 class ThoughtPlan(msgspec.Struct, frozen=True):
@@ -60,10 +56,10 @@ def thought_plan(thinking: Thinking, abilities: Abilities) -> ThoughtPlan:
     closer = abilities.closer if abilities.reasoning_field is None else None
     if thinking is None:
         return ThoughtPlan(None, None, closer)
-    means: Means | None = "control" if abilities.ends_thoughts else "restart" if abilities.closing else None
+    can_end = bool(abilities.closing)
     if abilities.budgets is False:
-        return ThoughtPlan(None, ThoughtLimit(thinking, "tokens", means), closer)
-    return ThoughtPlan(thinking, ThoughtLimit(thinking + SLACK, "overrun", means), closer)
+        return ThoughtPlan(None, ThoughtLimit(thinking, "tokens", can_end), closer)
+    return ThoughtPlan(thinking, ThoughtLimit(thinking + SLACK, "overrun", can_end), closer)
 
 
 class ThoughtWatch:
@@ -90,6 +86,4 @@ class ThoughtWatch:
                 del meter.tokens[limit.tokens :]
         if self.due is None or not pipeline.is_thinking:
             return False
-        if limit.means == "control":
-            return bool(meter.reply_id)
-        return limit.means is None or bool(meter.prompt and meter.tokens)
+        return not limit.can_end or bool(meter.prompt and meter.tokens)

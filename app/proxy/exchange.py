@@ -50,8 +50,6 @@ MAX_JSON_FACTOR = 2
 """A whole reply in JSON may be so many times larger than what it says."""
 ANSWER_PATH = "/v1/completions"
 """Where an engine goes on from the tokens of a prompt and a thought."""
-CONTROL_PATH = "/v1/chat/completions/control"
-"""The endpoint that makes llama-server end a thought."""
 
 _STATED: Final = re.compile(rb'"predicted_n":(\d{1,9})')
 """llama-server's running count. In a text its quotation marks would be escaped."""
@@ -71,7 +69,6 @@ class Exchange:
     # Made by `_answered`.
     _over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
 
-    _control: asyncio.Task[None] | None = None  # tells the engine to end its thought
     _cut: ThoughtMeter | None = None  # of the thought that was ended, and that the next reply continues
     _bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
     _last = b""  # read of the engine, of a metered request
@@ -169,8 +166,6 @@ class Exchange:
         """Ask nothing more, and keep the stream core's facts for accounting."""
         if not self._over.cancel() and not self._over.cancelled():
             self._over.exception()  # marked as retrieved, also if this task was cancelled in the same moment
-        if self._control is not None:
-            self._control.cancel()
         context = self._context
         made = [] if self._keeper is None else self._keeper.sources
         context.calls = [*self._pipeline.call_sources, *made]
@@ -328,21 +323,12 @@ class Exchange:
     def _look(self, events: Sequence[Event], now: float, watch: ThoughtWatch) -> None:
         if watch.look(events, self._pipeline):
             self._watch, self._context.cut = None, watch.due
-            if watch.limit.means == "control":
-                self._control = asyncio.create_task(self._end_thought(watch.meter.reply_id))
-            elif watch.limit.means == "restart":
+            if watch.limit.can_end:
                 self._take(self._pipeline.cut(), now)
                 self._cut = watch.meter
                 self._over.set_result(None)
         elif watch.over:
             self._watch = None
-
-    async def _end_thought(self, reply_id: str) -> None:
-        """Tell the engine, and ignore its answer: the stream shows whether it obeyed."""
-        body = b'{"id":"%b","action":"reasoning_end"}' % reply_id.encode("ascii", "ignore")
-        route, headers = self._context.route, self._context.engine_headers
-        with contextlib.suppress(MannersError):
-            await route.backend.upstream.read(route.url + CONTROL_PATH, body, headers, MAX_ERROR_BYTES)
 
 
 def _summed(usage: Usage, cut: ThoughtMeter) -> Usage:

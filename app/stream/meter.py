@@ -19,7 +19,6 @@ class _Timings(Struct, gc=False):
 
 
 class _Payload(Struct, gc=False):
-    id: str = ""
     prompt_token_ids: list[int] | None = None
     choices: list[_Choice] | None = None
     timings: _Timings | None = None
@@ -38,11 +37,10 @@ def has_token(payload: bytes, token: int) -> bool:
 class ThoughtMeter:
     """`feed` it every payload of a reply's beginning.
 
-    reply_id: what the engine calls the reply. prompt, tokens: the ids of its tokens so far; [] if the engine does not report them.
+    prompt, tokens: the ids of its tokens so far; [] if the engine does not report them.
     """
 
     def __init__(self) -> None:
-        self.reply_id = ""
         self.prompt: list[int] = []
         self.tokens: list[int] = []
         self._timings = _Timings()
@@ -54,7 +52,6 @@ class ThoughtMeter:
             chunk = _decode(payload)
         except UNREADABLE:
             return
-        self.reply_id = self.reply_id or chunk.id
         self.prompt = self.prompt or chunk.prompt_token_ids or []
         for choice in chunk.choices or ():
             self.tokens += choice.token_ids or ()

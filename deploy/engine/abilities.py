@@ -23,7 +23,6 @@ class Abilities:
 
     parses_tools: it accepts tools; otherwise only with `tool_choice: none`.
     budgets: it ends a thought after the number of tokens in the request. None: not tried.
-    ends_thoughts: a separate request can end a running thought.
     closing: the token ids that end a thought, for an engine that continues from token ids; () otherwise.
     closer: the id of the single token that ends a thought.
     context: the longest prompt and reply together, in tokens.
@@ -39,7 +38,6 @@ class Abilities:
 
     parses_tools: bool = True
     budgets: bool | None = None
-    ends_thoughts: bool = False
     closing: tuple[int, ...] = ()
     closer: int | None = None
     context: int | None = None

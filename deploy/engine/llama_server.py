@@ -14,7 +14,6 @@ from deploy.engine.spec import EngineSpec, Medium
 from deploy.engine.vllm import SAMPLING
 from gates.contracts.numerics import Numerics
 
-NO_SUCH_REPLY: Final = "chatcmpl-probe"
 _SENSES: Final[Mapping[Medium, str]] = {"image": "vision", "audio": "audio"}
 _KV_VARIABLES: Final = {"LLAMA_ARG_CACHE_TYPE_K": "K", "LLAMA_ARG_CACHE_TYPE_V": "V"}
 
@@ -59,13 +58,6 @@ async def props(asker: Asker) -> Found:
     return {"context": context, "media": media, **told, **build("llama.cpp", said.get("build_info"))}
 
 
-async def _control(asker: Asker) -> Found:
-    """Whether a running thought can be ended: with the endpoint, the error is about the unknown id, not the path."""
-    body = {"id": NO_SUCH_REPLY, "action": "reasoning_end"}
-    status, said = await asker.post("/v1/chat/completions/control", body)
-    return {"ends_thoughts": status != 404 and "success" in said}
-
-
 def _numerics(spec: EngineSpec, log: str, host_gpu: str) -> Numerics:
     """It computes with the types of the file; its arguments and environment set those of the KV cache."""
     named = {_KV_VARIABLES[key]: value for key, value in spec.env or () if key in _KV_VARIABLES}
@@ -78,7 +70,7 @@ LLAMA_SERVER: Final = DialectSpec(
     thinking=_thinking,
     separates=True,
     reasoning_is_answer=False,
-    metered={"timings_per_token": True, "reasoning_control": True},
+    metered={"timings_per_token": True},
     counted={"timings_per_token": True},
     logprobs_beside_tools=False,
     forces_calls=False,
@@ -88,7 +80,6 @@ LLAMA_SERVER: Final = DialectSpec(
         questions.continues(),
         _template,
         props,
-        _control,
     ),
     tokenize=lambda model, text: {"content": text},
     version=("/props", "build_info"),

@@ -130,7 +130,6 @@ LLAMA = {
             "chat_template": "[TOOL_CALLS]",
         },
     ),
-    "/v1/chat/completions/control": (200, {"success": False, "message": "no active completion for this id"}),
 }
 
 
@@ -156,7 +155,7 @@ async def test_an_sglang_is_known_for_what_it_is_and_keeps_no_budget() -> None:
 
 async def test_a_llama_server_is_known_for_what_it_is() -> None:
     assert await found(LLAMA, "llama-server") == Abilities(
-        budgets=True, ends_thoughts=True, context=4096, reasoning_field="reasoning_content", calls="xml",
+        budgets=True, context=4096, reasoning_field="reasoning_content", calls="xml",
         off_works=True, build="llama.cpp b11549-abc", format="mistral", taught="mistral",
     )  # fmt: skip
 

@@ -21,7 +21,6 @@ from tests.script import (
     Reset,
     Say,
     Step,
-    Until,
     chunk,
     event,
     finish,
@@ -48,15 +47,6 @@ async def raw_vllm(base: Path, **model: Any) -> AsyncIterator[GatewayFixture]:
             "/v1/models": {"data": [{"id": "scripted", "max_model_len": 100}]},
         }
         async with run(config(engine, base, dialect="vllm", **model), engine) as home:
-            yield home
-
-
-@asynccontextmanager
-async def llama(base: Path, **model: Any) -> AsyncIterator[GatewayFixture]:
-    """A gateway before a llama-server that can end a thought."""
-    async with ScriptedEngine() as engine:
-        engine.answers = {"/v1/chat/completions/control": {"success": True}}
-        async with run(config(engine, base, **model), engine) as home:
             yield home
 
 
@@ -165,29 +155,13 @@ def counted(said: str, number: int) -> Say:
     return Say(chunk({"reasoning_content": said}, timings={"predicted_n": number}))
 
 
-async def test_an_engine_that_breaks_its_own_budget_is_counted_and_told_to_stop(tmp_path: Path) -> None:
-    async with llama(tmp_path) as home:
-        thought, told = [counted("hm ", n) for n in range(1, 40)], asyncio.Event()
-        answer = (Say(chunk({"content": "42."})), Say(finish()), Say(DONE))
-        home.engine.play(Head(), Say(role()), *thought, Until(told), *answer)
-        asking = asyncio.create_task(home.ask(stream=True, **BUDGET))
-        await home.engine.request(2)
-        told.set()
-        assert (await asking).text == "42."
-        assert home.engine.requests[0].body["reasoning_budget_tokens"] == 3
-        first, second = home.engine.requests
-        assert first.body["reasoning_control"] is True and first.body["timings_per_token"] is True
-        assert second.path == "/v1/chat/completions/control"
-        assert second.body == {"id": "c-1", "action": "reasoning_end"}
-        assert (await home.metrics())("manners_thinking_cut_total", reason="overrun") == 1
-
-
-async def test_an_engine_without_the_means_is_only_counted(tmp_path: Path) -> None:
+async def test_an_engine_that_breaks_its_own_budget_is_only_counted_without_the_means(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, run(config(engine, tmp_path), engine) as home:
         thought = [counted("hm ", n) for n in range(1, 40)]
         engine.play(Head(), Say(role()), *thought, Say(chunk({"content": "42."})), Say(finish()), Say(DONE))
         assert (await home.ask(stream=True, **BUDGET)).text == "42."
-        assert len(engine.requests) == 1
+        (asked,) = engine.requests
+        assert asked.body["reasoning_budget_tokens"] == 3 and asked.body["timings_per_token"] is True
         assert (await home.booked())["thought_cut"] == "overrun"
 
 
