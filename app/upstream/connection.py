@@ -21,7 +21,6 @@ MAX_HEAD_BYTES = 64 << 10
 """The limit on everything but the body: heads, interim replies (1xx), chunk sizes and extensions, trailers."""
 FRAMING_PER_BODY_BYTE = 8
 """Bytes of framing that each byte of body pays for. One-byte chunks need 5 (`1 CRLF x CRLF`)."""
-MAX_HEADERS = 256
 DISCONNECTED = "upstream_disconnected"
 """The code of the only fault after which a retry is safe: no byte of a reply arrived."""
 HOST_EXHAUSTED = "host_exhausted"
@@ -86,7 +85,6 @@ class EngineReply(asyncio.Protocol):
         self._aborted = False
         self.answered = False  # at least a byte has come
         self._framing = 0  # bytes that are not body, less what the body has paid for
-        self._header_count = 0
         self._is_paused = False
 
     # Called by the pool and the exchange.
@@ -226,7 +224,10 @@ class EngineReply(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
         with route_errors_to(self.failed):
-            self._lose(error)
+            if not self.complete or self._sink is not None:
+                what = "in mid-reply" if self.answered else "before it answered"
+                code = "upstream_truncated" if self.answered else DISCONNECTED
+                self._fail(EngineBroke(f"the engine closed the connection {what}", code))
         self._handler = None  # the parser refers back to this: only the collector would free the request
 
     # Called by the parser.
@@ -234,14 +235,11 @@ class EngineReply(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self._ended:
             raise ValueError("a second reply to one request")
-        self.headers, self._header_count = {}, 0  # drop those of an interim reply
+        self.headers = {}  # drop those of an interim reply
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.status:
             return  # trailers are ignored
-        self._header_count += 1
-        if self._header_count > MAX_HEADERS:
-            raise _too_large()
         name, headers = name.lower(), self.headers
         headers[name] = headers[name] + b", " + value if name in headers else value
 
@@ -285,18 +283,6 @@ class EngineReply(asyncio.Protocol):
             sink.end(self._error)
             self._sink = None  # after the call: if it raised, `end` is called again with the error
 
-    def _lose(self, error: Exception | None) -> None:
-        """The connection was lost."""
-        if self.complete and self._sink is None:
-            return
-        framed = b"content-length" in self.headers or b"transfer-encoding" in self.headers
-        if self.status and not framed and error is None and not self._aborted:
-            self.on_message_complete()  # an unframed body ends with the connection
-            return self._deliver()
-        what = "in mid-reply" if self.answered else "before it answered"
-        code = "upstream_truncated" if self.answered else DISCONNECTED
-        self._fail(EngineBroke(f"the engine closed the connection {what}", code))
-
     def _fail(self, error: MannersError) -> None:
         self._error = self._error or error  # the first fault counts
         if self._head and not self._head.done():
@@ -306,10 +292,7 @@ class EngineReply(asyncio.Protocol):
 
 
 def _too_large() -> EngineBroke:
-    return EngineBroke(
-        f"the engine's reply has over {MAX_HEAD_BYTES} bytes of framing, or over {MAX_HEADERS} headers",
-        "upstream_too_large",
-    )
+    return EngineBroke(f"the engine's reply has over {MAX_HEAD_BYTES} bytes of framing", "upstream_too_large")
 
 
 class BodyReader:
@@ -332,7 +315,7 @@ class BodyReader:
     def end(self, error: MannersError | None) -> None:
         if self.done.done():
             return
-        if error is not None:
-            self.done.set_exception(error)
-        else:
+        if error is None:
             self.done.set_result(bytes(self._body))
+        else:
+            self.done.set_exception(error)
