@@ -1,6 +1,6 @@
-"""`GET /v1/models`, `/healthz`, `/readyz`, `/health`, `/version`, `/`, and the operators' `/metrics` and `/admin/*` reads."""
+"""`GET /v1/models`, `/healthz`, `/readyz`, `/health`, `/version`, and the operators' `/metrics` and `/admin/*` reads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -27,13 +27,12 @@ def _tell(routes: APIRouter, path: str, tell: Callable[[], tuple[Any, int]]) -> 
     async def told(request: Request) -> Response:
         return reply(request, *tell())
 
-    routes.add_api_route(path, told, name=path.strip("/") or "help")
+    routes.add_api_route(path, told)
 
 
-def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Sequence[str] = ()) -> APIRouter:
-    """Routes of the public listener that are not proxy. `created` is Unix time in seconds, `apis` are its POST paths."""
+def public_router(pool: EnginePool, proxy: ProxyHandler, created: int) -> APIRouter:
+    """Routes of the public listener that are not proxy. `created` is Unix time in seconds."""
     routes = APIRouter()
-    gets = ["/v1/models", "/healthz", "/readyz", "/version"]
 
     def describe(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": created, "owned_by": "manners"}
@@ -48,7 +47,6 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int, apis: Seq
         serves = pool.is_ready and not proxy.leaving
         return {"status": "ok" if serves else "unavailable"}, 200 if serves else 503
 
-    _tell(routes, "/", lambda: ({"name": "manners", "version": VERSION, "post": [*apis], "get": gets}, 200))
     _tell(routes, "/version", lambda: ({"version": VERSION}, 200))
     _tell(routes, "/healthz", lambda: ({"status": "ok"}, 200))
     _tell(routes, "/readyz", ready)

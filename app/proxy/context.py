@@ -120,33 +120,26 @@ class RequestContext:
         self.failed: list[Route] = []  # as callers of `OutlierDetector` are to tell it
         self._asked_again: set[str] = set()  # codes of faults after which the same engine was asked again
 
-    def rename(self, engine_id: str) -> None:
-        """Give it another id at engines: a request with its own id is open there."""
-        self.engine_id = self.engine_headers["x-request-id"] = engine_id
-
     def accept(self, parsed: ParsedRequest, model: ModelConfig, start: float, limits: GatewayConfig) -> None:
-        """Take the checked body and its model."""
-        self.model, self.start, self.limits = model, start, limits
-        self._given = parsed
-        self.parsed = self._sized(parsed)
-        self.public_name = parsed.chat.model
-        self.stream = bool(parsed.chat.stream) and not isinstance(self.surface, Embeddings)
+        """Take the checked body and its model, and the model's `max_tokens` where the request names none.
 
-    def _sized(self, parsed: ParsedRequest) -> ParsedRequest:
-        """Set the model's `max_tokens` where the request names none, and a thought's budget on top.
-
-        A request whose thought has no budget is bounded by the engine's context only.
+        A thought's budget comes on top. A thought without one is bounded by the engine's context only.
         """
+        self.model, self.start, self.limits = model, start, limits
+        self.parsed = self._given = parsed
         body, chat = parsed.body, parsed.chat
-        if body.get("max_tokens") is not None or body.get("max_completion_tokens") is not None:
-            return parsed
-        thinking = chat.thinking_or(self.model.default_thinking) if self.surface.is_chat else 0
-        if isinstance(self.surface, Embeddings) or thinking is None:
-            return parsed
-        most = self.model.max_tokens + thinking
-        return replace(
-            parsed, chat=chat.model_copy(update={"max_tokens": most}), body={**body, "max_tokens": most}
-        )
+        self.public_name = chat.model
+        if isinstance(self.surface, Embeddings):
+            return
+        self.stream = bool(chat.stream)
+        thinking = chat.thinking_or(model.default_thinking) if self.surface.is_chat else 0
+        if (
+            body.get("max_tokens") is None
+            and body.get("max_completion_tokens") is None
+            and thinking is not None
+        ):
+            most = {"max_tokens": model.max_tokens + thinking}
+            self.parsed = replace(parsed, chat=chat.model_copy(update=most), body={**body, **most})
 
     @property
     def is_forced(self) -> bool:

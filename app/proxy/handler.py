@@ -111,7 +111,8 @@ class ProxyHandler:
         account = self._accounts.of(state.get("caller"))
         context = RequestContext(surface, state["headers"], state["request_id"], account)
         if context.request_id in self._ids:  # vLLM refuses an id that is open
-            context.rename(f"{context.request_id}{ID_SEPARATOR}{random.getrandbits(64):016x}")
+            context.engine_id += f"{ID_SEPARATOR}{random.getrandbits(64):016x}"
+            context.engine_headers["x-request-id"] = context.engine_id
         self._ids.add(context.engine_id)
         writer: ReplyWriter | None = None
         try:

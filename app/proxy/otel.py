@@ -65,14 +65,17 @@ class Spans:
     def ended(self, context: RequestContext, outcome: str) -> None:
         """Everything that is known at the end."""
         span = context.span or self._start(context)
-        if span.is_recording():
-            span.set_attributes(_stated(_of_end(context, outcome)))
-            for name, mark in _marks(context).items():
-                if mark is not None:
-                    at = span.start_time + int((mark - context.received) * 1e9)
-                    span.add_event(f"manners.first_{name}", timestamp=at)
-            if isinstance(context.error, MannersError) and context.error.status >= 500:
-                span.set_status(Status(StatusCode.ERROR))
+        error = None if isinstance(context.error, ClientGone) else context.error
+        found = _of_reply(context) if context.was_tried else {}
+        found |= {
+            "manners.outcome": outcome,
+            "manners.engine": context.engine,
+            "manners.failovers": context.failovers,
+            "error.type": error.code if isinstance(error, MannersError) else error and OTHER,
+        }
+        span.set_attributes(_stated(found))
+        if isinstance(error, MannersError) and error.status >= 500:
+            span.set_status(Status(StatusCode.ERROR))
         span.end()
 
     def _start(self, context: RequestContext) -> Any:
@@ -108,30 +111,10 @@ def _stated(attributes: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _marks(context: RequestContext) -> dict[str, float | None]:
-    """Span attributes from a reply's clocks; {} if no engine was asked."""
-    if not context.was_tried:
-        return {}
-    clocks = context.clocks
-    marks = {"token": clocks.first_token}
-    return marks | (
-        {"content": clocks.first_content, "sentence": clocks.first_sentence} if context.stream else {}
-    )
-
-
-def _of_end(context: RequestContext, outcome: str) -> dict[str, Any]:
-    """The outcome, and the attributes of an engine's reply; the finish reason is "error" if it did not end."""
-    error = None if isinstance(context.error, ClientGone) else context.error
-    found: dict[str, Any] = {
-        "manners.outcome": outcome,
-        "manners.engine": context.engine,
-        "manners.failovers": context.failovers,
-        "error.type": error and (error.code if isinstance(error, MannersError) else OTHER),
-    }
-    if not context.was_tried:
-        return found
+def _of_reply(context: RequestContext) -> dict[str, Any]:
+    """Attributes of an engine's reply; the finish reason is "error" if it did not end."""
     counts, has_counts = Counts.of(context.usage), context.usage is not None
-    found |= {
+    found: dict[str, Any] = {
         "gen_ai.response.id": context.head.id or None,
         "gen_ai.response.model": context.route.served_name,
         "gen_ai.usage.input_tokens": counts.given if has_counts else None,
@@ -141,11 +124,11 @@ def _of_end(context: RequestContext, outcome: str) -> dict[str, Any]:
     }
     if isinstance(context.surface, Embeddings):
         return found
-    clocks, audit, hidden = context.clocks, context.audit, context.head.reasoning == "strip"
+    clocks, audit, is_hidden = context.clocks, context.audit, context.head.reasoning == "strip"
     finish = audit.reason if context.error is None and audit.reason else "error"
-    first = clocks.first_content if hidden else clocks.first_token
+    first = clocks.first_content if is_hidden else clocks.first_token
     return found | {
-        "manners.thinking_stripped": hidden and bool(audit.stripped),
+        "manners.thinking_stripped": is_hidden and bool(audit.stripped),
         "gen_ai.response.finish_reasons": [finish if finish in FINISHES else OTHER],
         "gen_ai.response.time_to_first_chunk": first - clocks.start if context.stream and first else None,
     }

@@ -79,15 +79,6 @@ async def test_health_needs_no_key(home: GatewayFixture) -> None:
     assert (await home.get(home.url + "/health")).json == {"status": "ok"}
 
 
-async def test_a_newcomer_is_told_what_there_is_and_no_model(home: GatewayFixture) -> None:
-    """Without a key: names of models are for callers."""
-    version = (await home.get(home.url + "/version")).json["version"]
-    told = (await home.get(home.url + "/")).json
-    assert (told["name"], told["version"]) == ("manners", version)
-    assert "/v1/chat/completions" in told["post"] and "/v1/models" in told["get"]
-    assert "annie" not in str(told)
-
-
 async def test_a_wrong_method_is_told_all_that_the_path_takes(home: GatewayFixture) -> None:
     answer = await fetch(home, "PATCH", home.admin + "/admin/overrides", f"Bearer {TOKEN}")
     assert (answer.status, answer.headers["allow"]) == (405, "GET, POST")

@@ -90,7 +90,6 @@ async def at(here: Watched) -> Watched:
 
 
 async def test_a_streamed_reply_is_one_server_span_in_the_conventions_words(at: Watched) -> None:
-    """With its first token, content and sentence as events, in order; a role frame is none of them."""
     at.home.engine.play(
         Head(), Say(role()), Say(thought("Hm.")), Say(text("One. ")), Say(text("Two.")), Say(finish("length")),
         Say(usage(9, prompt=7)), Say(DONE),
@@ -123,10 +122,7 @@ async def test_a_streamed_reply_is_one_server_span_in_the_conventions_words(at: 
         "manners.failovers": 0,
         "manners.thinking_stripped": True,
     }
-    names = [event.name for event in span.events]
-    assert names == ["manners.first_token", "manners.first_content", "manners.first_sentence"]
-    times = [span.start_time or 0, *(event.timestamp for event in span.events), span.end_time or 0]
-    assert times == sorted(times) and times[0] > 0
+    assert 0 < (span.start_time or 0) <= (span.end_time or 0)
 
 
 @pytest.mark.parametrize(
