@@ -177,7 +177,7 @@ def commit(
         "evidence": evidence,
     }
     entry = _entry(state, at, actor, {name: value for name, value in detail.items() if value})
-    registry.advance(state.plan.operation, after.change, entry, **_stored(state))
+    registry.change(OperationRow, entry, after.change, **_stored(state))
 
 
 _OUTCOMES = (OperationEvent.DONE, OperationEvent.FAILED, OperationEvent.REFUSED)

@@ -37,6 +37,7 @@ from gates.decode.decoder import canonical
 
 Row = TypeVar("Row")
 Record = KnownArtefact | KnownEngine | KnownReport | OperationRow
+Changing = OperationRow | KnownKey | KnownOperator
 
 TABLES: Final[Mapping[type, str]] = {
     KnownArtefact: "artefact",
@@ -142,10 +143,7 @@ class Registry(RegistryReader):
     """The registry, readable and writable; holds the writer's lock until it is closed."""
 
     def __init__(self, path: Path) -> None:
-        """Open it; create or migrate it where needed.
-
-        Raises RegistryLocked, NotARegistry, StorageFailed.
-        """
+        """Open it; create or migrate it where needed. Raises RegistryLocked, NotARegistry, StorageFailed."""
         self.takes_writes = True  # whether the last transaction could be written; reads may go on without it
         with ExitStack() as opened:
             opened.enter_context(writer_lock(path))
@@ -158,10 +156,7 @@ class Registry(RegistryReader):
         self._opened.close()
 
     def check_is_there(self) -> None:
-        """Raises StorageFailed (state_missing) if its file was deleted or replaced since it was opened.
-
-        SQLite goes on writing to a deleted file, and the data are lost when the process ends.
-        """
+        """Raises StorageFailed (state_missing) if its file was deleted or replaced: SQLite goes on writing to the old one."""
         with translated():
             is_there = os.path.samestat(self._path.stat(), self._file)
         if not is_there:
@@ -176,27 +171,33 @@ class Registry(RegistryReader):
         key, identity = next(iter(_columns(value).items()))
         known = self.find(type(value), **{key: identity})
         if known is None:
-            self._add(value, entry)
+            with self._transaction(entry):
+                self._insert(value)
         elif known != value:
             raise Conflict(f"{TABLES[type(value)]} {identity} is known already, and as something else")
 
     def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
         """Revoke something for good; a second revocation has no effect."""
         if self.find(Revocation, thing=revocation.thing, id=revocation.id) is None:
-            self._add(revocation, entry)
+            with self._transaction(entry):
+                self._insert(revocation)
 
-    def advance(
-        self, operation: str, change: RouteChange | None, entry: AuditEntry, **columns: object
+    def change(
+        self, kind: type[Changing], entry: AuditEntry, move: RouteChange | None = None, **columns: object
     ) -> None:
-        """Change columns of an unfinished operation, and the aliases that move with it.
+        """Change columns of the operation, key or operator that the entry is about, and the aliases that move with it.
 
-        Raises UnknownRow (there is no such operation, or it has ended), GenerationMoved, Conflict (of the aliases).
+        Raises UnknownRow (there is none, it has ended or is revoked), GenerationMoved, Conflict (of the aliases).
         """
+        table, identity = TABLES[kind], entry.operation or entry.subject
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        where = "id = ? AND done = 0" if kind is OperationRow else "name = ? AND revoked IS NULL"
+        sql = f"UPDATE {table} SET {sets} WHERE {where}"
         with self._transaction(entry):
-            if not self._update("operation", columns, "id = ? AND done = 0", operation):
-                raise UnknownRow(f"there is no unfinished operation {operation}")
-            if change is not None:
-                self._move(change, entry.at)
+            if not self._connection.execute(sql, (*columns.values(), identity)).rowcount:
+                raise UnknownRow(f"there is no {table.replace('_', ' ')} {identity:.64} that could change")
+            if move is not None:
+                self._move(move, entry.at)
 
     def move(self, change: RouteChange, entry: AuditEntry) -> None:
         """Move a model's aliases, both or none. Raises GenerationMoved, Conflict (no such engine)."""
@@ -218,12 +219,6 @@ class Registry(RegistryReader):
             for where in ("key_usage", table) if isinstance(value, KnownKey) else (table,):
                 self._connection.execute(f"DELETE FROM {where} WHERE name IN ({gone})", (value.name,))
             self._insert(value)
-
-    def change(self, kind: type[KnownKey | KnownOperator], entry: AuditEntry, **columns: object) -> None:
-        """Change columns of the key or operator that the entry is about. Raises UnknownRow: there is none, or it is revoked."""
-        with self._transaction(entry):
-            if not self._update(TABLES[kind], columns, "name = ? AND revoked IS NULL", entry.subject):
-                raise UnknownRow(f"there is no {TABLES[kind].replace('_', ' ')} {entry.subject:.64}")
 
     def write_usage(self, meters: Mapping[str, Meter]) -> None:
         """Replace what these keys have used, in one transaction. Keys that are not known are left out."""
@@ -250,10 +245,6 @@ class Registry(RegistryReader):
             raise
         self.takes_writes = True
 
-    def _add(self, value: object, entry: AuditEntry) -> None:
-        with self._transaction(entry):
-            self._insert(value)
-
     def _note(self, entry: AuditEntry) -> AuditEvent:
         event = chain.link(self.head(), entry)
         self._insert(event)
@@ -265,19 +256,12 @@ class Registry(RegistryReader):
         sql = f"INSERT INTO {TABLES[type(value)]} ({names}) VALUES ({marks})"
         self._connection.execute(sql, tuple(row.values()))
 
-    def _update(self, table: str, columns: Mapping[str, object], where: str, identity: str) -> int:
-        sets = ", ".join(f"{name} = ?" for name in columns)
-        sql = f"UPDATE {table} SET {sets} WHERE {where}"
-        return self._connection.execute(sql, (*columns.values(), identity)).rowcount
-
     def _move(self, change: RouteChange, at: str) -> None:
-        known: dict[str, int] = {
-            alias.name: alias.generation for alias in self.all(Alias, model=change.model)
-        }
-        if change.generation not in (None, known.get("live", 0)):
-            raise GenerationMoved(
-                f"{change.model}/live is of generation {known.get('live', 0)}, not {change.generation}; read it again"
-            )
+        known = {alias.name: alias.generation for alias in self.all(Alias, model=change.model)}
+        now = known.get("live", 0)
+        if change.generation not in (None, now):
+            why = f"{change.model}/live is of generation {now}, not {change.generation}; read it again"
+            raise GenerationMoved(why)
         for name, engine in (("live", change.live), ("previous", change.previous)):
             if engine is not None or name in known:
                 alias = (change.model, name, engine, known.get(name, 0) + 1, at)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
-AliasName = Literal["live", "previous"]
 Thing = Literal["artefact", "engine", "report", "key"]
 """What can be revoked; `key` is a signer's key."""
 
@@ -52,10 +51,10 @@ class KnownReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """A movable name of a model. `generation` grows by one with every move, also when it is cleared."""
+    """`live` or `previous` of a model. `generation` grows by one with every move, also when it is cleared."""
 
     model: str
-    name: AliasName
+    name: str
     engine: str | None
     generation: int
     since: str

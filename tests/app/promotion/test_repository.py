@@ -75,9 +75,9 @@ def test_the_engines_of_a_set_are_known_from_the_operation_that_put_them_in_serv
 ) -> None:
     assert repository.replicas_of(registry, "annie", "old") == ("old",)
     ended = OperationState(replace(PLAN, candidates=("third",)), OperationPhase.SUCCEEDED)
-    entry = AuditEntry(at=NOW, actor="gateway", verb="promote.succeeded", subject="annie")
+    entry = AuditEntry(at=NOW, actor="gateway", verb="promote.succeeded", subject="annie", operation="op")
     state = canonical(encode(ended)).decode()
-    registry.advance("op", None, entry, state=state, phase="succeeded", done=True)
+    registry.change(OperationRow, entry, state=state, phase="succeeded", done=True)
     assert repository.replicas_of(registry, "annie", "new") == ("new", "third")
     assert repository.replicas_of(registry, "bertha", "new") == ("new",)
 

@@ -36,6 +36,7 @@ from app.registry.values import (
 
 NOW = "2026-11-21T06:00:00Z"
 ENTRY = AuditEntry(at=NOW, actor="ann", verb="test", subject="annie", detail={"n": 1})
+OF_OP1 = replace(ENTRY, operation="op1")
 ARTEFACT = KnownArtefact(
     root="sha256:a", name="annie-nano", format="gguf-q4_k_m", base_model="annie", parents={"source": "sha256:p"}, created=NOW,
 )  # fmt: skip
@@ -101,7 +102,7 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
         (lambda r: r.move(replace(LIVE, live="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
         (lambda r: r.move(replace(LIVE, generation=3), ENTRY), GenerationMoved, "generation 0, not 3"),
         (lambda r: r.move(replace(LIVE, previous="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
-        (lambda r: r.advance("op1", None, ENTRY, done=True), UnknownRow, "op1"),
+        (lambda r: r.change(OperationRow, OF_OP1, done=True), UnknownRow, "op1"),
         (lambda r: r.note(replace(ENTRY, detail={"x": float("nan")})), ValueError, "JSON"),
     ],
     ids=["artefact", "engine", "no artefact", "verdict", "no engine", "stale", "second of two", "no operation", "detail"],
@@ -124,10 +125,10 @@ def test_a_model_has_one_unfinished_operation_and_a_key_one_request(registry: Re
             registry.add(refused, ENTRY)
     registry.add(replace(second, model="bertha"), ENTRY)
     done = replace(OPERATION, phase="succeeded", done=True)
-    registry.advance("op1", None, ENTRY, phase="succeeded", done=True)
+    registry.change(OperationRow, OF_OP1, phase="succeeded", done=True)
     assert registry.find(OperationRow, key="k") == done
     with pytest.raises(UnknownRow, match="op1"):
-        registry.advance("op1", None, ENTRY, done=True)
+        registry.change(OperationRow, OF_OP1, done=True)
     assert [row.id for row in registry.all(OperationRow, done=False)] == ["op2"]
     assert [row.id for row in registry.all(OperationRow, order="rowid DESC", limit=1)] == ["op2"]
 
