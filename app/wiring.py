@@ -114,7 +114,7 @@ class Gateway:
         watch_failures(
             asyncio.get_running_loop(), self.log, partial(self.metrics.count, "manners_task_failures_total")
         )
-        await self.promotions.open()
+        await self.promotions.registry.open()
         await self.access.start()
 
     async def stop(self) -> None:

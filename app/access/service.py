@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class RegistryRunner(Protocol):
-    """Runs work on the registry, one after another on its own thread; results come in that order. Raises NotStarted, StateUnavailable."""
+    """Runs work on the registry, one after another on its own thread; results come in that order. Raises StateUnavailable."""
 
     def __call__(self, work: Callable[[Registry], T]) -> Awaitable[T]: ...
 
@@ -68,7 +68,7 @@ class AccessService:
         changed(self._config)
 
     async def start(self) -> None:
-        """Read the registry, and start to write usage to it. Raises NotStarted, StateUnavailable."""
+        """Read the registry, and start to write usage to it. Raises StateUnavailable."""
         await self.refresh()
         self._flusher = supervise(self._flush_for_ever, "usage")
 

@@ -193,7 +193,7 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionServi
 
     @routes.get("/admin/overrides")
     async def overrides(request: Request) -> Response:
-        held = await promotions.active_overrides()
+        held = await promotions.do(partial(override_log.active, now=datetime.now(UTC)))
         shown = [override_log.view(seq, one, catalogue) for seq, one in held.items()]
         return reply(request, {"overrides": shown})
 

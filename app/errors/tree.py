@@ -17,7 +17,6 @@
     │                                                                key_daily_budget_exceeded, key_budget_exceeded
     ├── TooManyConnections            503  server_error              too_many_connections
     ├── Draining                      503  server_error              draining
-    ├── NotStarted                    503  server_error              not_started
     ├── StateUnavailable              503  server_error              state_unavailable, state_locked, state_missing
     │                                 507                            state_full
     └── UpstreamError                 502  upstream_error            the engine's fault
@@ -137,10 +136,6 @@ class TooManyConnections(MannersError, status=503, code="too_many_connections", 
 
 class Draining(MannersError, status=503, code="draining", retry_after=5):
     """The gateway is shutting down and accepts no new requests."""
-
-
-class NotStarted(MannersError, status=503, code="not_started", retry_after=1):
-    """The gateway has not opened its registry yet, or has closed it."""
 
 
 class StateUnavailable(MannersError, status=503, code="state_unavailable", retry_after=5):

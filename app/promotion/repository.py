@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.errors.tree import NotStarted
 from app.promotion.state_machine import (
     FailureReason,
     OperationEvent,
@@ -56,21 +55,15 @@ class RegistryExecutor:
         self._thread = ThreadPoolExecutor(1, "registry")
         self._registry: Registry | None = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether `run` may be called."""
-        return self._registry is not None
-
     async def open(self) -> None:
         """Raises RegistryError: another gateway has it, or it is no registry; says which file."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._registry = await self._in_thread(lambda: Registry(self._path))
 
     async def run(self, work: Callable[[Registry], T]) -> T:
-        """The result of `work`, or its error. Raises NotStarted, StorageFailed."""
+        """The result of `work`, or its error. Raises StorageFailed."""
         registry = self._registry
-        if registry is None:
-            raise NotStarted("the gateway has not opened its registry; try again soon")
+        assert registry is not None  # opened before, and closed after, all requests
 
         def checked() -> T:
             registry.check_is_there()
@@ -79,7 +72,7 @@ class RegistryExecutor:
         return await self._in_thread(checked)
 
     async def do(self, work: Callable[[Registry], T], seconds: float | None = None) -> T:
-        """The result of `work`, for an operator who waits. Raises NotStarted, StorageFailed."""
+        """The result of `work`, for an operator who waits. Raises StorageFailed."""
         return await self.answer(self.run(work), seconds)
 
     async def answer(self, pending: Awaitable[T], seconds: float | None = None) -> T:
@@ -133,20 +126,12 @@ class RegistryExecutor:
 # ----------------------------------------------------------------------------------------- writing
 
 
-def begin(
-    registry: Registry,
-    plan: OperationPlan,
-    *,
-    at: str,
-    actor: str,
-    key: str | None = None,
-    request: str | None = None,
-) -> None:
-    """Add a queued operation. Raises Conflict: nothing was written."""
+def begin(registry: Registry, plan: OperationPlan, *, at: str, actor: str, **asked: str | None) -> None:
+    """Add a queued operation; `asked` are the row's `key` and `request`. Raises Conflict: nothing was written."""
     state = OperationState(plan)
-    row = {**_stored(state), "id": plan.operation, "kind": plan.kind, "model": plan.model, "created": at}
+    row = {"id": plan.operation, "kind": plan.kind, "model": plan.model, "created": at, **_stored(state)}
     entry = _entry(state, at, actor, {"plan": encode(plan)})
-    registry.add(OperationRow(**row, key=key, request=request), entry)
+    registry.add(OperationRow(**(row | asked)), entry)
 
 
 def commit(

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.config.config import Config
 from app.engines.pool import EnginePool
-from app.errors.tree import NotStarted, Refused, UnknownThing
+from app.errors.tree import Refused, UnknownThing
 from app.promotion import overrides, repository, requests, startup, steps
 from app.promotion.facts import suite_in_force, verified
 from app.promotion.inspection import ReplicaWatch
@@ -73,22 +73,20 @@ class PromotionService:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def prepare(self, config: Config) -> None:
-        """Record what this configuration adds. Raises Refused (restart_required, live_not_gated), NotStarted, StorageFailed."""
-        before, self._coming = self._deps.config, {}
-        added = {name: spec for name, spec in config.engines.items() if spec != before.engines.get(name)}
-        models = config.models.keys() - before.models.keys()
-        if clashes := self.catalogue.clashes(added):
+        """Record what this configuration adds. Raises Refused (restart_required, live_not_gated), StorageFailed."""
+        self._coming = {}
+        if clashes := self.catalogue.clashes(config.engines):
             names = ", ".join(f"engines.{name}" for name in clashes)
-            raise Refused(
-                f"a restart is needed for {names}: an earlier engine of that name is still in use",
-                "restart_required",
-            )
-        if added or models:
-            catalogue = SpecCatalogue(config.engines)
-            self._coming = await self.do(
-                lambda registry: record_configuration(registry, config, catalogue, now(), models)
-            )
-            await self._deps.remember(config)
+            why = f"a restart is needed for {names}: an earlier engine of that name is still in use"
+            raise Refused(why, "restart_required")
+        catalogue, models = (
+            SpecCatalogue(config.engines),
+            config.models.keys() - self._deps.config.models.keys(),
+        )
+        self._coming = await self.do(
+            lambda registry: record_configuration(registry, config, catalogue, now(), models)
+        )
+        await self._deps.remember(config)
 
     def apply(self, config: Config) -> None:
         """Take a configuration with no model and no engine less, after `prepare`; the engines of new models start.
@@ -113,10 +111,6 @@ class PromotionService:
         return self._deps.pool.running() | named
 
     # ------------------------------------------------------------------------------- start and end
-
-    async def open(self) -> None:
-        """Open the registry. Raises RegistryError: another gateway has it, or it cannot be read."""
-        await self.registry.open()
 
     async def start(self) -> None:
         """Begin to bring up the live engines and to recover interrupted operations; returns at once.
@@ -183,7 +177,7 @@ class PromotionService:
                 await self._note(ACTOR, "engine.weights_changed", name, {"reason": why})
 
     async def _note(self, actor: str, verb: str, subject: str, detail: Mapping[str, object]) -> None:
-        """Add an entry to the audit that changes nothing else. Raises NotStarted, StorageFailed."""
+        """Add an entry to the audit that changes nothing else. Raises StorageFailed."""
         entry = AuditEntry(at=now(), actor=actor, verb=verb, subject=subject, detail=detail)
         await self.do(lambda registry: registry.note(entry))
 
@@ -201,7 +195,7 @@ class PromotionService:
         """Begin an operation and return its view; or, for a dry run, what it would do.
 
         Raises:
-            UnknownThing, BadField, NotStarted, StorageFailed
+            UnknownThing, BadField, StorageFailed
             Refused: with the code of the reason; idempotency_key_reused: the key belongs to another request.
         """
         requests.check_model(self._deps.config, request.model)
@@ -371,21 +365,15 @@ class PromotionService:
 
     async def models(self) -> dict[str, dict[str, Any]]:
         """For each model: live, previous, its overrides and reports, and the unfinished operation."""
-        if not self.registry.is_open:
-            return {}
         shown = await self.do(self._models)
         for model, running in self._worker.running.items():
             if model in shown and (running.is_behind or not running.state.is_done):
                 shown[model]["operation"] = self._view(running)
         return shown
 
-    async def active_overrides(self) -> dict[int, Override]:
-        """The overrides that are active now, by the number of their audit event."""
-        return await self.do(partial(overrides.active, now=datetime.now(UTC)))
-
     async def standings(self) -> dict[str, dict[str, Any]]:
         """Each model as the registry has it; none while it does not answer."""
-        with suppress(TimeoutError, NotStarted, StorageFailed):  # the last is counted in the metrics
+        with suppress(TimeoutError, StorageFailed):  # the latter is counted in the metrics
             async with asyncio.timeout(STANDINGS_SECONDS):
                 return await self.do(self._models)
         return {}
@@ -398,7 +386,7 @@ class PromotionService:
         config, catalogue = self._deps.config, self.catalogue
         found = {name: reader.alias(model, name) for name in ("live", "previous")}
         names = {n: catalogue.name(a.engine) if a and a.engine else None for n, a in found.items()}
-        live, unfinished = found["live"], reader.find(OperationRow, model=model, done=False)
+        live = found["live"]
         engine = live.engine if live and live.engine else ""
         engines = {engine, *map(catalogue.digest, config.models[model].engines)}
         artefacts = {one.artefact for one in reader.all(KnownEngine) if one.digest in engines}
@@ -409,7 +397,7 @@ class PromotionService:
             **names,
             "gated": self._deps.pool.is_gated(names["live"] or ""),
             "since": live.since if live else None,
-            "operation": row_view(unfinished, catalogue) if unfinished else None,
+            "operation": None,
             "override": overrides.view(*held[-1], catalogue) if held else None,
             "overrides": len(held),
             "report_expected": expected,

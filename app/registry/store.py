@@ -94,7 +94,13 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if tables or _number(connection, "application_id"):
             _check_is_ours(connection, path)
-        _prepare(connection)
+        # A write-ahead log of an earlier version is read to its end here, which needs the database for itself.
+        mode = connection.execute("PRAGMA journal_mode = TRUNCATE").fetchone()[0]
+        if mode != "truncate":
+            raise sqlite3.OperationalError(f"its journal stays in the mode {mode}")
+        connection.executescript(
+            "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF"
+        )
         version = _number(connection, "user_version")
         if 0 < version < len(MIGRATIONS):
             _copy(connection, path.with_name(f"{path.name}.v{version}"))
@@ -115,7 +121,6 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     with _closing_on_error(connection, path):
         connection.execute("PRAGMA query_only = ON")
         _check_is_ours(connection, path)
-        connection.row_factory = sqlite3.Row
     return connection
 
 
@@ -161,7 +166,8 @@ def _copy(connection: sqlite3.Connection, target: Path) -> None:
 
 @contextlib.contextmanager
 def _closing_on_error(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Of opening it: its errors name the file. Raises NotARegistry, StorageFailed."""
+    """Of opening it: its errors name the file, and its rows their columns. Raises NotARegistry, StorageFailed."""
+    connection.row_factory = sqlite3.Row
     try:
         with translated(f"{path}: "):
             yield
@@ -175,17 +181,6 @@ def _check_is_ours(connection: sqlite3.Connection, path: Path) -> None:
         raise NotARegistry(f"{path}: is the database of another program")
     if _number(connection, "user_version") > len(MIGRATIONS):
         raise NotARegistry(f"{path}: was written by a later version of manners; use that one")
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    # A write-ahead log of an earlier version is read to its end here, which needs the database for itself.
-    mode = connection.execute("PRAGMA journal_mode = TRUNCATE").fetchone()[0]
-    if mode != "truncate":
-        raise sqlite3.OperationalError(f"its journal stays in the mode {mode}")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.row_factory = sqlite3.Row
 
 
 def _number(connection: sqlite3.Connection, pragma: str) -> int:
