@@ -225,8 +225,7 @@ def test_few_broad_excepts_on_each_floor() -> None:
 
 
 SHORT_TASKS = {
-    "app.conformance.gateway": 1,  # of a command, which awaits it
-    "app.conformance.suite": 1,
+    "app.conformance.suite": 2,  # of a command, which awaits it
     "app.proxy.exchange": 2,  # of one request: its end cancels them
     "app.proxy.reply_writer": 1,
     "app.promotion.worker": 3,  # awaited: an operation, an effect of it, and the writing of its steps

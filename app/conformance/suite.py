@@ -5,33 +5,43 @@ check that is not request and reply: a caller who disconnects.
 """
 
 import asyncio
+import io
 import tempfile
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import structlog
 
+from app.config.config import Address, Config, parse
 from app.conformance import checks
 from app.conformance.checks import CANCEL, CHECKS, Body, Check, CheckFailed, ModelLacks
-from app.conformance.gateway import configuration, run_gateway
-from app.conformance.reply import ObservedReply, observed
+from app.server import bind
+from app.server import server as serving
+from app.telemetry import log as logs
 from app.wiring import Gateway
 from deploy.core.engine_access import OPEN, EngineAccess
 from deploy.core.engine_http import HTTP_ERRORS
+from deploy.drivers.url import UrlEngine
 from deploy.engine.dialects import DIALECTS
-from deploy.engine.engine import EngineState
+from deploy.engine.engine import EngineState, OnChange
 from deploy.engine.probe import metric
 from deploy.engine.questions import Asker
+from deploy.engine.spec import EngineSpec
 from gates.contracts.dialect import Dialect
+from gates.contracts.sample import TimedRead
+from gates.reply.reply import Reply, read_body
 
 NEVER_BEGAN = "the engine never began"
 BEGIN_SECONDS = 60.0
 """How soon an engine must begin; it may have other requests to end first."""
 FREE_SECONDS = 3.0
 """How soon an engine must be idle after its caller disconnected; the reply itself would take longer."""
+READY_SECONDS = 60.0
+TIMEOUTS = {"connect": 10.0, "first_token": 120.0, "idle": 60.0, "total": 240.0}
 CHECK_NAMES = (*(check.name for check in CHECKS), CANCEL)
 REPLY_SECONDS = 300.0
 """The client's timeout for one read; the gateway's own deadlines are shorter."""
@@ -61,13 +71,10 @@ class ConformanceSession:
     access: EngineAccess
     client: httpx2.AsyncClient
 
-    async def ask(self, body: Body) -> ObservedReply:
+    async def ask(self, body: Body) -> Reply:
         """Send one request and read the whole reply."""
         response = await self.client.post(self.url + PATH, json=body)
-        reply = observed(response.status_code, response.content)
-        if "thinking" in body and reply.reasoning:
-            reply = replace(reply, thought_tokens=await self._tokens(reply.reasoning))
-        return reply
+        return read_body((TimedRead(0, response.content),), response.status_code)
 
     @property
     def state(self) -> EngineState:
@@ -88,15 +95,55 @@ class ConformanceSession:
                 count = await metric(self.engine_url + spec.metrics, *spec.load, access=self.access)
         return self.outstanding if count is None else count
 
-    async def _tokens(self, text: str) -> int | None:
-        """How many tokens this text is; None for an engine without an endpoint that tells."""
+    async def tokens(self, text: str) -> int:
+        """How many tokens this text is, by the engine's tokenizer; 0 if it has no endpoint that tells."""
         tokenize, model = DIALECTS[self.dialect].tokenize, self.state.model or ""
         with suppress(LookupError, TypeError, ValueError):  # it was started without the endpoint
             if tokenize is not None:
                 asker = Asker(self.engine_url, model, self.access)
                 _, said = await asker.post("/tokenize", tokenize(model, text))
                 return int(said["count"]) if "count" in said else len(said["tokens"])
-        return None
+        return 0
+
+
+def configuration(
+    url: str, dialect: Dialect, state: Path, concurrency: int = 8, access: EngineAccess = OPEN
+) -> Config:
+    """Two public models over one engine: `annie`, and `with_reasoning`, which shows its thoughts."""
+    model: dict[str, Any] = {"live": "engine", "timeouts": TIMEOUTS, "concurrency": concurrency}
+    files = {name: str(path) for name, path in asdict(access).items() if path is not None}
+    tables = {
+        "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(state)},
+        "engines": {"engine": {"dialect": dialect, "driver": "url", "url": url, **files}},
+        "models": {"annie": model, "with_reasoning": {**model, "reasoning": "separate"}},
+    }
+    return parse(tables, state)
+
+
+@asynccontextmanager
+async def run_gateway(config: Config, model: str | None = None) -> AsyncIterator[tuple[Gateway, str]]:
+    """A gateway that is ready, and its public address, until the context ends. `model` is the name sent to the engine."""
+    outer = structlog.get_config()
+
+    def driver(spec: EngineSpec, state: Path, on_change: OnChange) -> UrlEngine:
+        return UrlEngine(spec, on_change=on_change, model=model)
+
+    gateway = Gateway(config, "token", logs.configure(stream=io.BytesIO()), driver)
+    sock = bind(Address(host="127.0.0.1", port=0), "listen")
+    server = serving(gateway.public)
+    task = asyncio.create_task(server.serve(sockets=[sock]))
+    for name in config.models:
+        gateway.pool.backend(config.engines["engine"], name).want()
+        gateway.pool.route(name, "engine")
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await gateway.pool.wait_ready()
+        yield gateway, f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await asyncio.wait([task])
+        await gateway.pool.stop()
+        structlog.configure(**outer)
 
 
 @asynccontextmanager
@@ -142,7 +189,12 @@ async def _outcome(name: str, running: Coroutine[Any, Any, None]) -> CheckOutcom
 
 
 async def _run(it: ConformanceSession, check: Check) -> None:
-    checks.judge(check, [await it.ask(body) for body in check.asks])
+    replies = [await it.ask(body) for body in check.asks]
+    checks.judge(check, replies)
+    if (most := check.want.budget) is not None:
+        for reply in replies:
+            thought = await it.tokens(reply.reasoning)
+            checks.require(thought <= most, f"{thought} tokens of thought")
 
 
 async def _leave(it: ConformanceSession) -> None:

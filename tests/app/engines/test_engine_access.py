@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from app.config.config import ConfigError, parse
-from app.conformance.gateway import configuration, run_gateway
+from app.conformance.suite import configuration, run_gateway
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.registry.values import KnownEngine
 from deploy.core.engine_access import EngineAccess

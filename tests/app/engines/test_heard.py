@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.conformance.gateway import run_gateway
+from app.conformance.suite import run_gateway
 from app.engines.heard import hearing
 from gates.contracts.dialect import Dialect
 from gates.contracts.sample import BASELINE, CANDIDATE, Sample
