@@ -13,6 +13,7 @@ nothing else is used, and the next one waits longer. Each step is made without a
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
@@ -59,17 +60,16 @@ class SteadyClock:
 unix_now = SteadyClock()
 
 
+@dataclass(slots=True, eq=False)
 class Account:
     """The account of one key. `created` tells it from an earlier key of the same name; "" for a key of the configuration."""
 
-    def __init__(
-        self, name: str, limits: KeyLimits = UNLIMITED, meter: Meter | None = None, created: str = ""
-    ) -> None:
-        self.name = name
-        self.limits = limits
-        self.created = created
-        self.meter = meter or Meter()
-        self.in_flight = self.reserved = 0
+    name: str
+    limits: KeyLimits = UNLIMITED
+    meter: Meter = Meter()
+    created: str = ""
+    in_flight: int = 0
+    reserved: int = 0
 
     def begin(self, now: float) -> "Admission":
         """Open a request, to be ended once. Raises KeyLimited."""
@@ -85,7 +85,7 @@ class Account:
 
     def check_budgets(self, now: float) -> None:
         """Move the meter to this time. Raises KeyLimited."""
-        self.meter = meter = _run_off(self.limits, self.meter, now)
+        self.meter = meter = self._meter_at(now)
         for name, used, wait in (
             ("budget", meter.total, None),
             ("daily_budget", meter.today, DAY - now % DAY),
@@ -102,9 +102,24 @@ class Account:
 
     def settle(self, held: int, used: int, now: float) -> None:
         """A request has used so many tokens, instead of those of the minute that were held for it."""
-        requests, tokens, at, day, today, total = _run_off(self.limits, self.meter, now)
-        tokens = 0.0 if self.limits.tpm is None else max(tokens + used - held, 0.0)
-        self.meter = Meter(requests, tokens, at, day, min(today + used, MOST), min(total + used, MOST))
+        meter = self._meter_at(now)
+        tokens = 0.0 if self.limits.tpm is None else max(meter.tokens + used - held, 0.0)
+        today, total = min(meter.today + used, MOST), min(meter.total + used, MOST)
+        self.meter = meter._replace(tokens=tokens, today=today, total=total)
+
+    def _meter_at(self, now: float) -> Meter:
+        """The meter at a later time. A clock that was set back takes nothing away and gives nothing."""
+        requests, tokens, at, of_day, today, total = self.meter
+        minutes = max(now - at, 0.0) / MINUTE
+        requests = max(requests - minutes * (self.limits.rpm or 0), 0.0)
+        tokens = max(tokens - minutes * (self.limits.tpm or 0), 0.0)
+        day = int(now // DAY)
+        if day > of_day:
+            today = 0
+        elif of_day - day <= STEP:
+            day = of_day
+        # Else the clock was far ahead for a while: no other day would begin until then.
+        return Meter(requests, tokens, now, day, today, total)
 
     def _refusal(self, limit: str, after: float | None) -> KeyLimited:
         """The error for a limit that is exceeded; try again after so many seconds, or never."""
@@ -114,34 +129,18 @@ class Account:
         return KeyLimited(text + wait, f"key_{limit}_exceeded", retry_after=seconds)
 
 
-def _run_off(limits: KeyLimits, meter: Meter, now: float) -> Meter:
-    """The meter at a later time. A clock that was set back takes nothing away and gives nothing."""
-    requests, tokens, at, of_day, today, total = meter
-    minutes = max(now - at, 0.0) / MINUTE
-    requests = max(requests - minutes * (limits.rpm or 0), 0.0)
-    tokens = max(tokens - minutes * (limits.tpm or 0), 0.0)
-    day = int(now // DAY)
-    if day > of_day:
-        today = 0
-    elif of_day - day <= STEP:
-        day = of_day
-    # Else the clock was far ahead for a while: no other day would begin until then.
-    return Meter(requests, tokens, now, day, today, total)
-
-
 def estimate(body_bytes: int, reply: int) -> int:
     """Tokens that a request takes, about: four bytes of its body a token, and its reply."""
     return ceil(body_bytes / 4) + reply
 
 
+@dataclass(slots=True, eq=False)
 class Admission:
     """An open request of an account. `reserved`: the most tokens that it can cost."""
 
-    __slots__ = ("_account", "_minute", "reserved")
-
-    def __init__(self, account: Account) -> None:
-        self._account = account
-        self._minute = self.reserved = 0
+    _account: Account
+    _minute: int = 0
+    reserved: int = 0
 
     def reserve(self, body_bytes: int, reply: int, now: float) -> None:
         """Reserve the tokens that the request, or one more reply to it, may use. Raises KeyLimited."""
@@ -180,7 +179,7 @@ class Accounts:
         for key in keys:
             account = self.known.get(key.name)
             if account is None or account.created != key.created:
-                account = Account(key.name, meter=stored.get(key.name), created=key.created)
+                account = Account(key.name, meter=stored.get(key.name, Meter()), created=key.created)
             account.limits = key.limits
             known[key.name] = account
         self.known = known

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from app.access.accounts import DAY, Accounts, unix_now
 from app.access.keys import KeyRing, digest, read_admin_token
@@ -25,13 +25,8 @@ FLUSH_SECONDS = 2.0
 NEVER = "9999"
 """Later than any time."""
 
-T = TypeVar("T")
-
-
-class RegistryRunner(Protocol):
-    """Runs work on the registry, one after another on its own thread; results come in that order. Raises StateUnavailable."""
-
-    def __call__(self, work: Callable[[Registry], T]) -> Awaitable[T]: ...
+RegistryRunner = Callable[[Callable[[Registry], Any]], Awaitable[Any]]
+"""Runs work on the registry, one after another on its own thread; results come in that order. Raises StateUnavailable."""
 
 
 class AccessRecords(NamedTuple):

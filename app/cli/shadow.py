@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from app.cli.terminal import show_rows
 from app.config.config import load
+from app.shadow.compare import SENTENCES
 from app.shadow.replay import replay
 from gates.run.progress import Display
 
@@ -22,18 +23,13 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(asdict(found), indent=1, ensure_ascii=False))
         return 0
-    calls, seen, n = found.calls, found.breaches, found.records
+    (low, high), (less, more) = found.same_share, found.more_share
     rows = [
-        ("calls agree", "", "", f"{calls.k} of {calls.n} ({calls.low:.0%} to {calls.high:.0%})"),
-        (
-            "breaches",
-            f"{seen.candidate} of {n}",
-            f"{seen.baseline} of {n}",
-            f"{seen.low:+.0%} to {seen.high:+.0%}",
-        ),
-        *((f"… {name}", *map(str, of.values()), "") for name, of in found.detectors.items()),
+        ("calls agree", "", "", f"{found.same} of {found.calls} ({low:.0%} to {high:.0%})"),
+        ("more breaches", "", "", f"{less:+.0%} to {more:+.0%}"),
+        *((f"breaches: {name}", *map(str, of.values()), "") for name, of in found.breaches.items()),
     ]
-    print(f"{n} records, {found.left_out} left out")
+    print(f"{found.records} records, {found.left_out} left out")
     show_rows(("", found.candidate, found.baseline, ""), rows)
-    print(f"{found.word}: {found.verdict} (this advises; `manners gate run` decides)")
+    print(f"{found.word}: {SENTENCES[found.word]} (this advises; `manners gate run` decides)")
     return 0

@@ -6,7 +6,7 @@ The comparison is advisory, for recorded requests have no known right answers, a
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -21,8 +21,15 @@ MARGIN: Final = 0.05
 """The largest increase of breaches, as a share of the records, that counts as none."""
 
 ComparisonWord = Literal["alike", "differs", "worse", "open"]
+SENTENCES: Final[Mapping[ComparisonWord, str]] = {
+    "alike": "the candidate calls the same, and its manners are no worse",
+    "differs": "the candidate calls otherwise",
+    "worse": "the candidate's manners are worse",
+    "open": "too few records for a verdict",
+}
 Call = tuple[str, str]
 """Name and arguments."""
+Bounds = tuple[float, float]
 
 
 class ReplayedReply(NamedTuple):
@@ -44,41 +51,24 @@ class ReplayedRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EqualCalls:
-    """The records where both engines made the same calls, of those where one made any (or of all, if none did); bounds of that share."""
-
-    k: int
-    n: int
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Breaches:
-    """Records with a breach in the replies of each engine; bounds of the candidate's share minus the baseline's."""
-
-    candidate: int
-    baseline: int
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
-    """The whole comparison. `left_out`: records that are no valid request now, or whose connection failed.
+    """The whole comparison.
 
-    `detectors` are the breaches of each engine by name.
+    left_out: records that are no valid request now, or whose connection failed.
+    calls: records where an engine called a tool (all, if none did); same: those of them with equal calls, and the bounds of their share.
+    breaches: records with a breach of any detector, and of each, by engine; more: bounds of the candidate's share of them minus the baseline's.
     """
 
     candidate: str
     baseline: str
     records: int
     left_out: int
-    calls: EqualCalls
-    breaches: Breaches
-    detectors: dict[str, dict[str, int]]
+    calls: int
+    same: int
+    same_share: Bounds
+    breaches: dict[str, dict[str, int]]
+    more_share: Bounds
     word: ComparisonWord
-    verdict: str
 
 
 def compare(
@@ -87,15 +77,25 @@ def compare(
     """Compare the replies to the records that both engines answered."""
     called = [one for one in replayed if one.candidate.calls or one.baseline.calls] or replayed
     same = [agree(one.candidate.calls, one.baseline.calls) for one in called]
-    calls = EqualCalls(sum(same), len(same), *_bounds(called, same))
-    ours, theirs = ([bool(one[side].breaches) for one in replayed] for side in (1, 2))
-    low, high = _bounds(replayed, [(1.0 + a - b) / 2.0 for a, b in zip(ours, theirs, strict=True)])
-    breaches = Breaches(sum(ours), sum(theirs), 2.0 * low - 1.0, 2.0 * high - 1.0)
-    word, verdict = judge(len(replayed), calls, breaches)
-    seen = [Counter(name for one in replayed for name in one[side].breaches) for side in (1, 2)]
-    names = sorted(seen[0] | seen[1])
-    detectors = {name: {"candidate": seen[0][name], "baseline": seen[1][name]} for name in names}
-    return Comparison(candidate, baseline, len(replayed), left_out, calls, breaches, detectors, word, verdict)
+    ours, theirs = ([one[side].breaches for one in replayed] for side in (1, 2))
+    low, high = _bounds(
+        replayed, [(1.0 + bool(a) - bool(b)) / 2.0 for a, b in zip(ours, theirs, strict=True)]
+    )
+    same_share, more_share = _bounds(called, same), (2.0 * low - 1.0, 2.0 * high - 1.0)
+    mine, its = (Counter(name for of in side if of for name in ("any", *of)) for side in (ours, theirs))
+    names = ["any", *sorted((mine | its).keys() - {"any"})]
+    return Comparison(
+        candidate=candidate,
+        baseline=baseline,
+        records=len(replayed),
+        left_out=left_out,
+        calls=len(same),
+        same=sum(same),
+        same_share=same_share,
+        breaches={name: {"candidate": mine[name], "baseline": its[name]} for name in names},
+        more_share=more_share,
+        word=judge(same_share, more_share),
+    )
 
 
 def agree(ours: Iterable[Call], theirs: Iterable[Call]) -> bool:
@@ -103,17 +103,13 @@ def agree(ours: Iterable[Call], theirs: Iterable[Call]) -> bool:
     return Counter(map(_canonical, ours)) == Counter(map(_canonical, theirs))
 
 
-def judge(n: int, calls: EqualCalls, breaches: Breaches) -> tuple[ComparisonWord, str]:
-    """The verdict on `n` records as one word, and as a sentence."""
-    if breaches.low > 0:
-        more = f"{breaches.candidate} of {n} replies are breaches, and {breaches.baseline} of the baseline's"
-        return "worse", f"the candidate's manners are worse: {more}"
-    if calls.high < AGREES:
-        return "differs", f"the candidate calls otherwise: the same in {calls.k} of {calls.n}"
-    if breaches.high <= MARGIN and calls.low >= AGREES:
-        return "alike", "the candidate calls the same, and its manners are no worse"
-    seen = f"calls agree in {calls.k} of {calls.n}, breaches are {breaches.candidate} and {breaches.baseline}"
-    return "open", f"too few records for a verdict ({seen} of {n})"
+def judge(same: Bounds, more: Bounds) -> ComparisonWord:
+    """The verdict, of the shares of equal calls and of more breaches."""
+    if more[0] > 0:
+        return "worse"
+    if same[1] < AGREES:
+        return "differs"
+    return "alike" if more[1] <= MARGIN and same[0] >= AGREES else "open"
 
 
 def _canonical(call: Call) -> str:
@@ -121,7 +117,7 @@ def _canonical(call: Call) -> str:
     return json.dumps([name, read_arguments(arguments)], sort_keys=True)
 
 
-def _bounds(replayed: Sequence[ReplayedRecord], values: Iterable[float]) -> tuple[float, float]:
+def _bounds(replayed: Sequence[ReplayedRecord], values: Iterable[float]) -> Bounds:
     """The bounds of the mean over conversations of the values, which are the records' and in [0, 1]."""
     talks = conversations({record.id: record.request["messages"] for record, _, _ in replayed})
     found: dict[str, list[float]] = {}
