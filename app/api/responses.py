@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 
 from app.api.chat_request import Function, ImageData, call_of, content_of, function_of, image_part
 from app.api.items import Collector, Item
@@ -50,7 +50,7 @@ _Content = str | Listed[Annotated[_InputText | _InputImage, Field(discriminator=
 
 
 class _MessageItem(Part):
-    type: Literal["message"] | None = None
+    type: Literal["message"]
     role: Literal["user", "assistant", "system", "developer"]
     content: _Content
 
@@ -74,18 +74,13 @@ class _ReasoningItem(Part):
     type: Literal["reasoning"]
 
 
-def _kind(item: Any) -> str:
+def _typed(item: Any) -> Any:
     """A message may leave its type out."""
-    return str(item.get("type") or "message") if isinstance(item, dict) else "message"
+    return {**item, "type": item.get("type") or "message"} if isinstance(item, dict) else item
 
 
-_Item = Annotated[
-    Annotated[_MessageItem, Tag("message")]
-    | Annotated[_CallItem, Tag("function_call")]
-    | Annotated[_OutputItem, Tag("function_call_output")]
-    | Annotated[_ReasoningItem, Tag("reasoning")],
-    Discriminator(_kind),
-]
+_AnyItem = _MessageItem | _CallItem | _OutputItem | _ReasoningItem
+_Item = Annotated[_AnyItem, Field(discriminator="type"), BeforeValidator(_typed)]
 
 
 class _FunctionTool(Function):
@@ -137,11 +132,12 @@ class ResponsesRequest(ForeignRequest):
     def chat(self) -> dict[str, Any]:
         refuse_unserved(self.text.extra if self.text else {}, "text.")
         said = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        asked = [_MessageItem(role="user", content=self.input)] if isinstance(self.input, str) else self.input
+        text = [{"role": "user", "content": self.input}]
+        asked = text if isinstance(self.input, str) else _messages(self.input)
         form, choice = self.text.format if self.text else None, self.tool_choice
         schema = form and present({"type": form.type, "json_schema": form.extra or None})
         return {
-            "messages": [*said, *_messages(asked)],
+            "messages": [*said, *asked],
             "max_tokens": self.max_output_tokens,
             "user": self.user,
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
@@ -157,9 +153,8 @@ def _messages(items: Iterable[Part]) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     for item in items:
         if isinstance(item, _OutputItem):
-            turns.append(
-                {"role": "tool", "tool_call_id": item.call_id, "content": content_of(item.output, "")}
-            )
+            content = content_of(item.output, "")
+            turns.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
         elif isinstance(item, _MessageItem):
             turns.append({"role": item.role, "content": content_of(item.content, "")})
         elif isinstance(item, _CallItem):

@@ -20,9 +20,6 @@ from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Usage
 
-_MAX_SEED = 2**63 - 1
-"""Engines read 64 bits with a sign."""
-
 
 class ParsedRequest(msgspec.Struct, frozen=True):
     """A checked request. `chat` is what the core reads, `body` what an engine may be sent of it."""
@@ -41,7 +38,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         if self.prompts:
             body["prompt"] = self.prompts[index // each]
         if type(seed := body.get("seed")) is int and (more := index % each):
-            body["seed"] = seed + more if seed + more <= _MAX_SEED else (seed + more) % (_MAX_SEED + 1)
+            body["seed"] = seed + more
         return replace(self, body=body, count=1, prompts=())
 
 

@@ -20,8 +20,8 @@ MAX_DEPTH = 128
 """Deepest nesting of schemas with references followed. OpenAI takes 10 levels of objects."""
 MAX_OPTIONAL = 128
 """Properties of one object that are not required. llama.cpp's work grows with their cube: 4 s for 1,200, over a minute for 5,000."""
-MAX_WAYS = 1024
-"""Alternatives to which a text may belong at once. OpenAI takes 1,000 values of enums in a schema; 2,000 that are alike cost
+MAX_ALTERNATIVES = 1024
+"""Values of enums and alternatives of unions in a schema, with references followed. OpenAI takes 1,000; 2,000 that are alike cost
 llama.cpp 1.6 s of CPU, 9,000 more than callers wait."""
 _COST_OF_CHOICES = 16
 """llama.cpp's work for a pattern grows with the square of the parts that may be skipped: 25 branches in a loop cost others 0.2 s,
@@ -85,83 +85,69 @@ def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     return alternatives, others
 
 
-class _Found(NamedTuple):
-    """ways: alternatives to which a text of a schema may belong at once. back: the outermost open reference that it leads to."""
-
-    ways: float = 1
-    back: int = MAX_DEPTH
-
-
 class _Walk:
     """Visits a schema with its references followed, each again wherever it stands, but not one that is open.
 
-    Alternatives multiply with those of their parts. A text may go through a union as often as it likes if the union leads
-    back to itself; so the alternatives that lead back must differ in their type.
+    A text may go through a union as often as it likes if the union leads back to itself; so the alternatives that lead back
+    must differ in their type.
     """
 
     def __init__(self, root: Any, budget: Budget) -> None:
-        self._root, self._budget = root, budget
+        self._root, self._budget, self._alternatives = root, budget, MAX_ALTERNATIVES
         self._there: dict[str, Any] = {}
 
-    def visit(self, schema: Any, opened: tuple[str, ...] = (), depth: int = 0) -> _Found:
-        """Raises PydanticCustomError."""
+    def visit(self, schema: Any, opened: tuple[str, ...] = (), depth: int = 0) -> int:
+        """The place in `opened` of the outermost reference that it leads back to. Raises PydanticCustomError."""
         if isinstance(schema, bool):
-            return _Found()
+            return MAX_DEPTH
         if not isinstance(schema, dict):
             raise _fault("a schema must be an object, true or false", "invalid")
         alternatives, others = _parts(schema)
-        values, required = len(schema.get("enum") or ()), len(schema.get("required") or ())
-        self._charge(schema, 1 + values + required, depth)
-        unions = [self.visit(one, opened, depth + 1) for one in alternatives]
+        self._charge(schema, len(alternatives), depth)
+        found = [self.visit(one, opened, depth + 1) for one in alternatives]
+        kinds = [one.get("type") for one, back in zip(alternatives, found, strict=True) if back < len(opened)]
+        if len(kinds) > 1 and len({kind for kind in kinds if isinstance(kind, str)}) < len(kinds):
+            raise _fault("alternatives that lead back to their union need a type each, and each another one")
+        found += [self.visit(one, opened, depth + 1) for one in others]
         if reference := schema.get("$ref"):
-            unions.append(self._follow(reference, opened, depth))
-        parts = [self.visit(one, opened, depth + 1) for one in others]
-        ways: float = sum(one.ways for one in unions)
-        if parts or not unions:
-            ways += max(values, 1) * max((one.ways for one in parts), default=1)
-        # strict=False: a reference has no alternative beside it.
-        pairs = zip(alternatives, unions, strict=False)
-        back = [_type(one) for one, found in pairs if found.back < len(opened)]
-        if ways > MAX_WAYS or (len(back) > 1 and (None in back or len(set(back)) < len(back))):
-            why = "list fewer values, and give alternatives that lead back to their union a type each"
-            raise _fault(f"the schema has too many alternatives: {why}")
-        return _Found(ways, min((one.back for one in (*unions, *parts)), default=MAX_DEPTH))
+            found.append(self._follow(reference, opened, depth))
+        return min(found, default=MAX_DEPTH)
 
-    def _follow(self, reference: str, opened: tuple[str, ...], depth: int) -> _Found:
+    def _follow(self, reference: str, opened: tuple[str, ...], depth: int) -> int:
         if reference in opened:
-            return _Found(back=opened.index(reference))
+            return opened.index(reference)
         if reference not in self._there:
             there = resolve(reference, self._root)
             self._there[reference] = there if isinstance(there, dict) else True
         return self.visit(self._there[reference], (*opened, reference), depth + 1)
 
-    def _charge(self, schema: dict[str, Any], nodes: int, depth: int) -> None:
+    def _charge(self, schema: dict[str, Any], alternatives: int, depth: int) -> None:
         """Raises PydanticCustomError: the schema's own keywords, or all so far, are too much."""
         budget, kinds = self._budget, schema.get("type")
-        budget.nodes -= nodes
+        values, required = schema.get("enum") or (), schema.get("required") or ()
+        budget.nodes -= 1 + len(values) + len(required)
         if budget.nodes < 0:
             raise _fault(
                 f"more than {MAX_NODES} values in the schemas of a request, with references followed"
             )
+        self._alternatives -= len(values) + alternatives
+        if self._alternatives < 0:
+            raise _fault(f"more than {MAX_ALTERNATIVES} values and alternatives, with references followed")
         if depth > MAX_DEPTH:
             raise _fault(f"the schema has more than {MAX_DEPTH} levels with its references: make it flatter")
         if isinstance(kinds, list) and not all(isinstance(kind, str) for kind in kinds[:_TYPES]):
             raise _fault("type of a schema must name types", "invalid")
         if isinstance(kinds, list) and (len(kinds) > _TYPES or len(kinds) > len(set(kinds))):
             raise _fault("type names a type twice")
-        required = {name for name in schema.get("required") or () if isinstance(name, str)}
-        if len((schema.get("properties") or {}).keys() - required) > MAX_OPTIONAL:
+        optional = (schema.get("properties") or {}).keys() - {
+            name for name in required if isinstance(name, str)
+        }
+        if len(optional) > MAX_OPTIONAL:
             raise _fault(f"more than {MAX_OPTIONAL} properties of an object are not in its required")
         if isinstance(pattern := schema.get("pattern"), str):
             budget.patterns -= pattern_cost(pattern) if len(pattern) <= budget.patterns else len(pattern)
             if budget.patterns < 0:
                 raise _fault("a pattern is too complex: shorten it, or reduce nested and optional repetition")
-
-
-def _type(schema: Any) -> str | None:
-    """The one type that texts of this schema have, if it says one."""
-    kind = schema.get("type") if isinstance(schema, dict) else None
-    return kind if isinstance(kind, str) else None
 
 
 _TOKEN = re.compile(

@@ -7,9 +7,8 @@ from typing import Any, get_args
 import pytest
 import pytest_asyncio
 
-from app.api.chat_request import ChatRequest, without_thoughts
+from app.api.chat_request import without_thoughts
 from app.api.reading import UNSERVED
-from app.api.surface import ParsedRequest
 from gates.contracts.dialect import Dialect
 from tests.app.house import HELLO, Answer, GatewayFixture, house
 
@@ -259,15 +258,3 @@ async def test_a_trace_goes_through_and_a_key_does_not(houses: dict[str, Gateway
         "tracestate",
         "x-request-id",
     }
-
-
-@pytest.mark.parametrize(
-    ("seed", "sent"),
-    [(2**63 - 1, [2**63 - 1, 0]), (-1, [-1, 0]), (True, [True, True]), (None, [None, None])],
-)
-async def test_a_seed_stays_in_64_bits(seed: Any, sent: list[Any]) -> None:
-    """And what is no number is left alone."""
-    asked = {"model": "annie", "messages": [{"role": "user", "content": "Hi"}]}
-    both = ParsedRequest(ChatRequest.model_validate(asked), {**asked, "seed": seed}, count=2)
-    seeds = [both.choice(index).body["seed"] for index in range(2)]
-    assert seeds == sent and [type(one) for one in seeds] == [type(one) for one in sent]

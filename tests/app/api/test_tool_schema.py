@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.api.strict_json import MAX_NODES, MAX_PATTERN_WORK
 from app.api.surface import Surface
-from app.api.tool_schema import MAX_OPTIONAL, MAX_WAYS, pattern_cost
+from app.api.tool_schema import MAX_ALTERNATIVES, MAX_OPTIONAL, pattern_cost
 from tests.app.api.test_strict_json import CHAT, MESSAGES, RESPONSES, refusal
 from tests.fuzz.steps import Steps
 
@@ -164,7 +164,7 @@ MANY_WAYS: dict[str, Any] = {
     "any properties, and one of them": union({"type": "object", "additionalProperties": THERE}, tagged("x")),
     "objects, one of which does not say so": union(tagged("x"), {"properties": {"kind": {}, "a": THERE}}),
     "two types of one kind": {"type": ["object", "object"], "properties": {"a": {"$ref": "#"}}},
-    "many values": {"items": {"enum": [1] * (MAX_WAYS + 1)}},
+    "many values": {"items": {"enum": [1] * (MAX_ALTERNATIVES + 1)}},
     "many types": {"properties": {"a": {"type": ["string", "null"] * 513}}},
     "more types than there are": {"type": [f"t{i}" for i in range(8)]},
 }  # fmt: skip
