@@ -32,10 +32,10 @@ SWITCH_SECONDS = 0.0005
 write while a thread parses a large request."""
 TELL_SECONDS = 1.5  # seconds for callers to receive the error that ends their stream when the drain is over
 ACCEPTS = 16  # connections of a listener that are accepted in one iteration of the event loop
-SWEEP_TICKS = 20
-"""Connections are checked for peers that read nothing every this many ticks (0.1 s) of uvicorn's server."""
-SPARE_DESCRIPTORS = 512
-"""Open files beside callers' connections: engines' connections, logs, the registry, the listeners."""
+SWEEP_TICKS = 20  # ticks (0.1 s) of uvicorn's server between checks for peers that read nothing
+SPARE_DESCRIPTORS = (
+    512  # open files beside callers' connections: to engines, logs, the registry, the listeners
+)
 
 
 class _Server(uvicorn.Server):
@@ -148,9 +148,7 @@ def raise_descriptor_limit(wanted: int) -> None:
 
 
 def limit_malloc() -> None:
-    """Make glibc return the memory of large replies (mallopt(3)): one arena for all threads, and a mapping for each block of
-    128 KiB or more. By default each thread keeps an arena, and that size grows to the largest block ever freed.
-    """
+    """Make glibc return the memory of large replies (mallopt(3)): one arena for all threads, a mapping for each large block."""
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library has no such call
         for parameter, value in ((-8, 1), (-3, 128 << 10)):  # M_ARENA_MAX, M_MMAP_THRESHOLD of malloc.h
             ctypes.CDLL(None).mallopt(parameter, value)
@@ -192,8 +190,7 @@ async def _run(
 async def _until_signal(gateway: Gateway, listeners: Iterable[asyncio.Task[None]]) -> None:
     """Wait for a signal. After the first SIGTERM the gateway serves for `lame_duck` seconds more, and is not ready.
 
-    SIGINT, a second SIGTERM or a failed listener ends that at once: an unreachable gateway exits, so that its service
-    manager restarts it.
+    SIGINT, a second SIGTERM or a failed listener ends that at once, so that a service manager restarts the gateway.
     """
     asked, now = asyncio.Event(), asyncio.Event()
 

@@ -44,7 +44,6 @@ from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path
 
 SURFACES: tuple[Surface, ...] = (ChatCompletions(), Messages(), Responses(), Completions(), Embeddings())
-"""The APIs that are served over the one core."""
 
 if TYPE_CHECKING:  # an extra
     from app.proxy.otel import Spans
@@ -62,10 +61,7 @@ class Gateway:
         tracing: "Spans | None" = None,
         read: Callable[[], Config] | None = None,
     ) -> None:
-        """Join the parts. Nothing is started: `open()` and `promotions.start()` are the caller's. Raises ConfigError.
-
-        `read` reads the configuration again for a reload (None: it stays as it is).
-        """
+        """Join the parts, and start none. `read` reads the configuration again for a reload. Raises ConfigError."""
         self.config, self.log, self.metrics = config, log, (metrics := Metrics())
         self.tracing = tracing or tracing_for(config)
         metrics.begin("manners_task_failures_total", *((name,) for name in (*NAMES, OTHER, THREAD)))

@@ -7,10 +7,7 @@ from pathlib import Path
 
 
 def read_secret(path: Path) -> str:
-    """The text of a file that only its owner, and at most its group, can read.
-
-    Raises OSError, UnicodeDecodeError; PermissionError says how to mend the mode.
-    """
+    """The text of a file that only its owner, and at most its group, can read. Raises OSError, UnicodeDecodeError."""
     with open(path, encoding="utf-8-sig") as file:
         mode = os.fstat(file.fileno()).st_mode
         if stat.S_ISREG(mode) and mode & 0o037:
@@ -20,10 +17,7 @@ def read_secret(path: Path) -> str:
 
 
 def check_unwritable(target: Path | int, path: Path) -> None:
-    """Raises PermissionError, which says how to mend the mode, if others may write to a file or folder.
-
-    `target` is `path` itself, or a descriptor of what was opened there.
-    """
+    """Raises PermissionError if others may write to a file or folder; `target` is `path`, or a descriptor of it."""
     mode = os.stat(target).st_mode
     if mode & 0o022:
         cure = f"run: chmod {700 if stat.S_ISDIR(mode) else 600} {path}"

@@ -34,9 +34,7 @@ class RunningGateway:
 
 
 def find(root: Path | None = None) -> RunningGateway | None:
-    """The gateway that runs with the state folder `root`, or else the last to start of those of `manners serve MODEL` below it;
-    None: none runs.
-    """
+    """The gateway that runs with the state folder `root`, or else the latest of `manners serve MODEL` below it."""
     root = root or Path("~/.local/state/manners").expanduser()
     found: list[tuple[bool, float, RunningGateway]] = []
     for path in (root / FILE, *root.glob(f"serve/*/{FILE}")):

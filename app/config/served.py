@@ -13,11 +13,9 @@ from app.config.config import Config, ConfigError, parse
 from deploy.engine.spec import url_fault
 from deploy.engine.weights import is_projector
 
-STATE: Final = "~/.local/state/manners/serve"
-"""Each first model has a state folder of its own below this one, so that several gateways can run beside each other."""
+STATE: Final = "~/.local/state/manners/serve"  # with a folder for each first model: several gateways can run
 ASK_SECONDS: Final = 10.0
-OWNERS: Final = {"vllm": "vllm", "llamacpp": "llama-server", "sglang": "sglang"}
-"""What `owned_by` in an engine's list of models says, and the dialect."""
+OWNERS: Final = {"vllm": "vllm", "llamacpp": "llama-server", "sglang": "sglang"}  # `owned_by` and the dialect
 
 
 def config_for(models: Sequence[str], name: str | None, port: int, context: int | None) -> Config:

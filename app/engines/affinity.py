@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 MAX_CONVERSATIONS: Final = 16_384  # remembered for a model, the latest ones; each takes about 200 bytes
-SLACK: Final = (
-    2  # a conversation stays where it is cached up to so many open requests more than the least load,
-)
+SLACK: Final = 2  # a conversation stays where it is cached up to so many requests more than the least load,
 RATIO: Final = 1.5  # or up to this multiple of it
 
 Affinity = Literal["hit", "moved", "new"]
@@ -68,10 +66,7 @@ class Balancer:
         self._without = 0  # the requests that had no messages, which have no cache to return to
 
     def choose(self, said: Sequence[bytes], loads: Mapping[str, int]) -> tuple[str, Affinity]:
-        """The replica for a request, and whether its conversation is cached there.
-
-        `said`: its `conversation`; `loads`: open requests of the eligible replicas.
-        """
+        """The replica for a request with this `conversation`; `loads`: open requests of the eligible replicas."""
         self._without += not said
         beginning = said[0] if said else b"%d" % self._without
         ranked = sorted(loads, key=lambda engine: hashlib.blake2b(beginning + engine.encode()).digest())
@@ -88,8 +83,7 @@ class TrafficSplit:
     """Between a model's live engines and one candidate, which gets `weight` percent of the conversations, evenly spread.
 
     A conversation stays on its side. A higher weight holds for those that come after it. Two that begin with the same
-    messages get a key of their own from their third request on; until then they share one, so a conversation may change
-    sides at its second request.
+    messages share a key until their third request, so one may change sides at its second.
     """
 
     def __init__(self, engine: str, weight: int = 0) -> None:

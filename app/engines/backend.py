@@ -41,34 +41,25 @@ from gates.contracts.dialect import Dialect
 
 QUIET_SECONDS = 10.0  # without a token for so long it is probed: twice before it stops counting as ready
 PROBE_SECONDS = 8.0  # timeout of a probe of an engine that is not known to be slower
-FIRST_TOKEN_SECONDS = (
-    10.0  # for a first token where another engine could be asked, if none was slower of late
-)
-PATIENCE = 4.0  # how many times its slowest first token of late an engine may take
+FIRST_TOKEN_SECONDS = 10.0  # for a first token where another engine could be asked
+PATIENCE = 4.0  # an engine that is slower may take so many times its slowest first token of late
 FORGETTING = 0.98  # the share of the slowest first token that counts after another one
 LOOK_SECONDS = 0.25  # how often to check whether a probe is due
 RETRY_SECONDS = 5.0  # the pause after a failed start; the driver then starts the engine again
-
 SILENT_PROBES = 3  # failed probes in a row after which an engine of ours counts as wedged and is replaced
-
 CROWDED_SECONDS = 2.0  # a token of a live reply so shortly before a failed probe shows that the engine works
 FULL_SECONDS = 120.0  # a full context is other requests' doing until nobody has got a token for so long
-
 CLEAN_PROBES = 3  # behaviour probes in a row without a thought after which an engine is no longer `caught`
 RECHECK_SECONDS = 60.0  # between the behaviour probes of an engine that is `caught`
 DOUBT_SECONDS = 120.0  # how long one caller's replies ask for no second behaviour probe
 
-CROWDED_OUT: Final = (
-    ProbeOutcome.STALLED,
-    ProbeOutcome.LOADING,
-)  # also of a healthy engine without a free slot
+# Verdicts that a healthy engine without a free slot gives, too.
+CROWDED_OUT: Final = (ProbeOutcome.STALLED, ProbeOutcome.LOADING)
 UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})  # error codes that no request can cause
-
 UNIDENTIFIED: Final = "not identified yet"
 
-FaultAttribution = asyncio.Future[
-    bool
-]  # whether a failed request was the engine's fault; resolved within seconds
+# Whether a failed request was the engine's fault; resolved within seconds.
+FaultAttribution = asyncio.Future[bool]
 
 
 class Stream(Protocol):
@@ -137,10 +128,8 @@ class Backend:
         self._behaviour: asyncio.Task[None] | None = None
         self._doubts: dict[str, float] = {}  # by caller: when its replies last asked for that
         self.outlier = OutlierDetector()
-        self.stays_out: str | None = (
-            UNIDENTIFIED  # why a replica gets no requests; for operators: may quote it
-        )
-        self.refusal = ""  # the same for anybody
+        self.stays_out: str | None = UNIDENTIFIED  # why a replica gets no requests; may quote the engine
+        self.refusal = ""  # the same, without its words
         self._context = context
         self._task: asyncio.Task[None] | None = None
         self._failure: DeployError | None = None  # of its last start
@@ -206,7 +195,7 @@ class Backend:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._probe_wanted.wait()
             self._probe_wanted.clear()
-            if (url := self.url) is None:
+            if self.engine is None or (url := self.engine.url) is None:
                 continue
             busy = self._behaviour or (self.upstream.open and self.conduct == "unknown")
             if time.monotonic() >= self._behaviour_due and not busy:
@@ -412,7 +401,8 @@ class Backend:
 
     def route(self, last_resort: bool = False) -> Route | None:
         """Where to send a request; None if it takes none now. `last_resort`: also if it only fails to answer probes in time."""
-        if (url := self.url) is None or not (self.breaker.passes or (last_resort and self._is_slow)):
+        url = self.engine.url if self.engine else None
+        if url is None or not (self.breaker.passes or (last_resort and self._is_slow)):
             return None
         if self.stays_out is not None and self.spec.name in self._context.replicas:
             return None
@@ -436,11 +426,6 @@ class Backend:
         token = max((stream.progress for stream in self.streams), default=0.0)
         quiet = time.monotonic() - self.seen
         return min(quiet, time.perf_counter() - token) if token else quiet
-
-    @property
-    def url(self) -> str | None:
-        """Its address, while it is ready."""
-        return self.engine.url if self.engine else None
 
 
 def loggable(error: DeployError) -> str:

@@ -1,10 +1,8 @@
 """A circuit breaker for one engine, as a table: whether it gets requests, and when it is probed.
 
-Most failures may be caused by the request itself: an engine answers 500 to a history that its chat
-template cannot render, and times out on a prompt that is too long. So a `FAILURE` does not open the breaker.
-It makes it `SUSPECT`: requests still pass, and a probe is due at once. A probe that streams clears the
-engine, a probe that fails opens the breaker. Only what no request can cause counts directly: refused
-connections (`UNREACHABLE`), and probes that fail on an idle engine.
+Most failures may be caused by the request itself: an engine answers 500 to a history that its chat template cannot render. So a
+`FAILURE` makes the breaker `SUSPECT`, and a probe is due at once: one that streams clears the engine, one that fails opens the
+breaker. Only what no request can cause counts directly: refused connections, and probes that fail on an idle engine.
 
     CLOSED   takes requests
     SUSPECT  takes requests; a probe decides
@@ -21,8 +19,7 @@ from typing import Final
 FAILURES = 3  # consecutive failures, of kinds that no request can cause, that open the breaker
 FIRST_PAUSE = 0.5  # initial open time in seconds; doubled with each failed probe, up to LONGEST_PAUSE
 LONGEST_PAUSE = 4.0
-PROBE_SECONDS_APART = 1.0
-"""Seconds between probes of a suspected engine; each costs a completion of a few tokens."""
+PROBE_SECONDS_APART = 1.0  # between probes of a suspected engine; each costs a completion of a few tokens
 
 
 class BreakerState(StrEnum):
@@ -42,8 +39,7 @@ class BreakerEvent(StrEnum):
     PROBE = "probe"
     PROBE_PASSED = "probe_passed"
     PROBE_FAILED = "probe_failed"
-    PROBE_CROWDED_OUT = "probe_crowded_out"
-    """The probe got no token in time, but a live reply did: the engine works and has no free slot."""
+    PROBE_CROWDED_OUT = "probe_crowded_out"  # it got no token in time, but a live reply did: no slot is free
 
 
 @dataclass(frozen=True, slots=True)

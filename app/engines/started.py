@@ -12,10 +12,7 @@ from gates.contracts.errors import RunError
 
 
 async def started(config: Config, spec: EngineSpec, stack: AsyncExitStack) -> tuple[Engine, EngineState]:
-    """An engine that streams until the stack is closed. Then a container that ran before runs on, and any other ends.
-
-    Raises RunError: it does not come up.
-    """
+    """An engine that streams until the stack is closed; then only a container that ran before runs on. Raises RunError."""
     found = await running([spec], state_dir=config.state_dir)
     runs = any(one.engine == spec.name and one.running for one in found)
     engine = make_engine(spec, state_dir=config.state_dir)

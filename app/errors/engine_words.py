@@ -1,7 +1,4 @@
-"""Cleans an engine's message about a bad request for the caller. Pure.
-
-Engines include stack traces and paths of their machine, which only their operator may see. This module recognizes
-them by their form, whichever engine wrote them, and cuts:
+"""Cleans an engine's message about a bad request for the caller. Pure. Recognized by their form, and cut, are
 
 * a line of a stack trace, from its mark on, and the indented lines below it. Text at the left margin before and after it
   stays: there Python says what was wrong.
@@ -47,10 +44,7 @@ _A_WORD = re.compile(r"[^\W\d_]{2}")
 
 
 def fit_for_callers(message: str) -> str:
-    """The message on one line, without what a caller must not see; "" if no word is left.
-
-    The input is bounded (`read_error`); the work is linear in it.
-    """
+    """The message on one line, without what a caller must not see; "" if no word is left. The work is linear in its length."""
     line = " ".join(" ".join(_untraced(_printable(message))).split())
     if trace := _TRACE.search(line):  # one that the join of two lines made
         line = line[: trace.start()]

@@ -5,7 +5,8 @@ prompts, paths and addresses. For every other fault the caller gets the gateway'
 unless the gateway has the same one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -79,15 +80,12 @@ def is_context_exceeded(message: str, code: str = "") -> bool:
 
 
 def as_upstream_error(error: BaseException) -> MannersError:
-    """The error for a reply that our parser failed on: to the caller and the breaker it is the engine's fault.
-
-    `__cause__` is the original error, for the log. A MannersError stays what it is.
-    """
+    """The engine's fault, to the caller and the breaker: our parser failed on its reply. `__cause__` is for the log."""
     return _caused(EngineBroke("the engine's reply could not be read", "upstream_malformed"), error)
 
 
 def as_internal_error(error: BaseException) -> MannersError:
-    """The same for a reply that could not be written to the caller: a bug of ours."""
+    """A bug of ours: a reply could not be written. `__cause__` is for the log."""
     return _caused(MannersError(tree.INTERNAL), error)
 
 
@@ -96,29 +94,17 @@ def _caused(told: MannersError, error: BaseException) -> MannersError:
     return error if isinstance(error, MannersError) else told
 
 
-class route_errors_to:
+@contextmanager
+def route_errors_to(fail: Callable[[BaseException], None]) -> Iterator[None]:
     """Wraps a callback of the event loop that serves one exchange: its exceptions go to `fail`."""
-
-    __slots__ = ("_fail",)
-
-    def __init__(self, fail: Callable[[BaseException], None]) -> None:
-        self._fail = fail
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self._fail(error)
-        return True
+    try:
+        yield
+    except Exception as error:
+        fail(error)
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Drop the frames of a reported error and of its causes.
-
-    They hold the request and its reply, and refer back to the error: only the garbage collector would free them.
-    """
+    """Drop the frames of a reported error and of its causes: they hold the request, and only the collector would free them."""
     left, seen = [error], set[int]()
     while left:
         one = left.pop()

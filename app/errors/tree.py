@@ -92,10 +92,7 @@ class BadHTTP(RequestError, code="invalid_http"):
 
 
 class Forbidden(RequestError, status=403, code="host_not_allowed"):
-    """A website's request to a listener without keys; or one that needs another role, which the code names.
-
-    403 and not 421 (Misdirected Request): a client may repeat a 421 on another connection, where it fails again.
-    """
+    """A website's request to a listener without keys (421 would be repeated); or one that needs the role that the code names."""
 
 
 class UnknownThing(RequestError, status=404, code="not_found"):

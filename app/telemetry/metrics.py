@@ -31,9 +31,7 @@ WAIT_BUCKETS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
 OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 UNKNOWN = "_unknown"  # the label of every model name that the configuration does not hold
-
 PROBE = "_probe"  # the label for the gateway's own requests to an engine, instead of a caller's key
-
 
 METRICS: Final[tuple[tuple[Any, ...], ...]] = (
     (Counter, "manners_requests_total", "Requests, by how they ended.", "model engine outcome"),
@@ -86,7 +84,6 @@ METRICS: Final[tuple[tuple[Any, ...], ...]] = (
     (Histogram, "manners_promotion_phase_seconds", "Time spent in a phase.", "phase", PHASE_BUCKETS),
 )  # fmt: skip
 """Each metric's kind, name, help and labels, and a histogram's buckets."""
-
 
 ENGINE_GAUGES: Final = (
     "manners_engine_ready", "manners_engine_restarts", "manners_engine_in_flight", "manners_engine_conduct",
