@@ -7,8 +7,7 @@ its keys.
 import argparse
 import asyncio
 import json
-from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,22 +21,31 @@ from app.registry.values import KnownKey
 from deploy.doctor.collectors import configuration, host, image, model
 from deploy.doctor.evidence import ConfigFacts, Evidence
 from deploy.doctor.examine import examine, silent
-from deploy.doctor.result import EXIT_CODES, Diagnosis, worst
+from deploy.doctor.result import EXIT_CODES, worst
 from deploy.drivers.docker_client import Docker
 
 SHORT_KEY = 16
+MARKS = {"fail": "✗", "unknown": "?", "warn": "!", "ok": "✓"}
 
 
 def run(args: argparse.Namespace) -> int:
-    """Collect the facts, run the checks and print the results; the exit code of the worst."""
+    """Collect the facts, run the checks, and print every result, a fault with its fix below it; the exit code of the worst."""
     findings = examine(gather(args.config or EMBEDDED_DEFAULT))
+    state, unasked = worst(findings), silent(findings)
     if args.json:
         checks = [asdict(finding) for finding in findings]
-        told = {"state": worst(findings), "checks": checks, "not_applicable": silent(findings)}
+        told = {"state": state, "checks": checks, "not_applicable": unasked}
         print(json.dumps(told, indent=1, ensure_ascii=False))
-    else:
-        show(findings)
-    return EXIT_CODES[worst(findings)]
+        return EXIT_CODES[state]
+    rows = [
+        (MARKS[one.state], one.engine or "host", one.id, one.evidence + (f"\n→ {one.fix}" if one.fix else ""))
+        for one in findings
+    ]
+    show_rows(("", "of", "check", "evidence"), rows)
+    states = [str(one.state) for one in findings]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in MARKS)
+    print(f"{counts}; {len(unasked)} checks have nothing to look at here (--json lists them)")
+    return EXIT_CODES[state]
 
 
 def gather(path: Path) -> Evidence:
@@ -63,39 +71,16 @@ def _config_facts(path: Path, tables: Any) -> ConfigFacts:
         config = load(path)
     except ConfigError as error:
         return ConfigFacts(error=str(error).removeprefix(f"{path}: "), **facts)
-    state = config.state_dir
+    state, keys = config.state_dir, len(config.secrets.api_keys)
+    with suppress(RegistryError), RegistryReader.at(state / FILE) as reader:
+        keys += sum(key.revoked is None for key in reader.all(KnownKey))
     is_weak = any(len(key) < SHORT_KEY for key in config.secrets.api_keys)
     return ConfigFacts(
         listen=str(config.listen),
         admin=str(config.admin),
-        keys=len(config.secrets.api_keys) + _stored_keys(state),
+        keys=keys,
         weak=(f"one key is shorter than {SHORT_KEY} characters",) if is_weak else (),
         state=str(state),
         filesystem=configuration.filesystem(state),
         **facts,
-    )
-
-
-def _stored_keys(state: Path) -> int:
-    """Callers' keys in the state folder that are not revoked; 0 without a registry that can be read."""
-    try:
-        with RegistryReader.at(state / FILE) as reader:
-            return sum(key.revoked is None for key in reader.all(KnownKey))
-    except RegistryError:
-        return 0
-
-
-MARKS = {"fail": "✗", "unknown": "?", "warn": "!", "ok": "✓"}
-
-
-def show(findings: Sequence[Diagnosis]) -> None:
-    """Print every result, a fault with its fix below it, and how many there are of each state."""
-    rows = [
-        (MARKS[one.state], one.engine or "host", one.id, one.evidence + (f"\n→ {one.fix}" if one.fix else ""))
-        for one in findings
-    ]
-    show_rows(("", "of", "check", "evidence"), rows)
-    counts = [f"{sum(one.state == state for one in findings)} {state}" for state in MARKS]
-    print(
-        f"{', '.join(counts)}; {len(silent(findings))} checks have nothing to look at here (--json lists them)"
     )

@@ -17,21 +17,19 @@ class CommandError(Exception):
         self.code = code
 
 
-def run(name: str, module: str, stopped: str, args: argparse.Namespace) -> int:
-    """`run(args)` of a module of this folder; its exit code, or that of its error. After Ctrl-C the command prints `stopped`."""
+def run(name: str, module: str, args: argparse.Namespace) -> int:
+    """`run(args)` of a module of this folder; its exit code, or that of its error."""
     try:
         return int(importlib.import_module(f"app.cli.{module}").run(args))
     except KeyboardInterrupt:
-        code, why = INTERRUPTED, stopped
+        return INTERRUPTED
     except BrokenPipeError:
         raise
     except Exception as error:
-        if (found := _code(error)) is None:
+        if (code := _code(error)) is None:
             raise
-        code, why = found, _words(error)
-    if why:
-        print(f"manners {name}: {why}", file=sys.stderr)
-    return code
+        print(f"manners {name}: {_words(error)}", file=sys.stderr)
+        return code
 
 
 def _code(error: Exception) -> int | None:

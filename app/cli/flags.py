@@ -5,7 +5,7 @@ So that `manners --help` and a wrong flag are quick, this module imports little.
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,31 +16,20 @@ from app.cli.exit_codes import run
 from app.cli.operating import Flag, flag
 from gates.contracts.dialect import Dialect
 
-GOES_ON = "stopped; run the same command again to go on"
-
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """One command: its help text, the module of this folder whose `run(args)` carries it out, and its flags. After
-    Ctrl-C the command prints `stopped`."""
+    """One command: its help text, the module of this folder whose `run(args)` carries it out, and its flags."""
 
     about: str
     module: str
     flags: tuple[Flag, ...] = ()
-    stopped: str = ""
 
 
-def _number(lowest: int, most: int, what: str) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if text.isdecimal() and lowest <= int(text) <= most:
-            return int(text)
-        raise argparse.ArgumentTypeError(f"{text!r} must be {what}")
-
-    return read
-
-
-_count = _number(1, 1_000_000, "a whole number from 1")
-_port = _number(1, 65_534, "a port from 1 to 65534")
+def _count(text: str) -> int:
+    if text.isdecimal() and 1 <= int(text) <= 1_000_000:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1")
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -56,6 +45,7 @@ def _switch(name: str, about: str) -> Flag:
     return flag(name, action="store_true", help=about)
 
 
+_ADMIN = flag("--admin", metavar="URL", help="the admin listener (default: the configuration's)")
 _CONFIG = flag("--config", type=Path, metavar="FILE", help="TOML; without it, the embedded default")
 _JSON = _switch("--json", "print JSON on stdout")
 _TRUST = _files("--trust", "KEY", "a public key, or a folder of them (default: this host's own)")
@@ -66,7 +56,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
     "serve": CommandSpec("run the gateway", "serve", (
         flag("models", nargs="*", metavar="MODEL", help="a .gguf file, a folder, or an engine's URL (default: the configuration's)"),
         flag("--name", metavar="N", help="the public name of the model (default: from its file)"),
-        flag("--port", type=_port, metavar="P", help="for MODEL (default: 8080); operators: the next one"),
+        flag("--port", type=_count, metavar="P", help="for MODEL (default: 8080); operators: the next one"),
         flag("--ctx", type=_count, metavar="C", help="the context of MODEL, in tokens (default: the engine's)"),
         _CONFIG,
     )),
@@ -110,7 +100,7 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         _switch("--full", "ask all of stage 1, even if the candidate has failed already"),
         _switch("--sequential", "ask in random order, and stop when every rule is decided"),
         _CONFIG, _JSON,
-    ), GOES_ON),
+    )),
     "gate verify": CommandSpec("check a report offline: signature, samples, artefact", "gate", (
         flag("report", type=Path, metavar="REPORT", help="report.json; samples.jsonl beside it is checked too"),
         flag("--artefact", type=Path, metavar="DIR|ENGINE", help="what it must be about: a folder, or the engine that serves it"),
@@ -150,10 +140,10 @@ COMMANDS: Final[Mapping[str, CommandSpec]] = {
         flag("--days", type=_count, default=1, metavar="N", help="the last N times 24 hours (default: %(default)s)"),
         flag("--limit", type=_count, metavar="N", help="the newest N records (default: all)"),
         _CONFIG, _JSON,
-    ), GOES_ON),
+    )),
     "state backup": CommandSpec("copy the registry to FILE; the gateway may run", "state", _STATE),
     "state restore": CommandSpec("put FILE in the registry's place; the gateway must be stopped", "state", _STATE),
-    **{name: CommandSpec(verb.about, "operating", (*verb.flags, *operating.CLIENT)) for name, verb in operating.VERBS.items()},
+    **{name: CommandSpec(verb.about, "operating", (*verb.flags, _ADMIN, _CONFIG, _JSON)) for name, verb in operating.VERBS.items()},
 }  # fmt: skip
 
 
@@ -170,4 +160,4 @@ def add_all(commands: "argparse._SubParsersAction[Any]") -> None:
         for names, options in command.flags:
             parser.add_argument(*names, **options)
         verb = name if command.module == "operating" else word
-        parser.set_defaults(run=partial(run, name, command.module, command.stopped), verb=verb)
+        parser.set_defaults(run=partial(run, name, command.module), verb=verb)

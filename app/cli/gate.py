@@ -8,6 +8,7 @@ import asyncio
 import json
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from app.cli import gate_engines
@@ -71,7 +72,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
     async with AsyncExitStack() as stack:
         job = await gate_engines.make_job(config, args, stack)
         attachments = attach(args.out, [*args.attach, *job.outside.files])
-        checked_data = gate_engines.check_contamination(job, args.data)
+        data = gate_engines.check_contamination(job, args.data)
         args.out.mkdir(parents=True, exist_ok=True)
         arms = {arm: (one.target.artefact, one.target.engine) for arm, one in job.served_models.items()}
         with SampleStore(args.out / "samples.jsonl", suite=job.suite.digest, arms=arms) as store:
@@ -80,15 +81,9 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             check_held(args.out, job.served_models.values())
             if (args.out / RULINGS).is_file():
                 attachments += attach(args.out, [args.out / RULINGS])
+            harness, host, now = gate_engines.harness(), gate_engines.host(), datetime.now(UTC)
             statement = build_statement(
-                job,
-                judged,
-                store,
-                harness=gate_engines.harness(),
-                host=gate_engines.host(),
-                now=datetime.now(UTC),
-                data=checked_data,
-                attachments=attachments,
+                job, judged, store, harness=harness, host=host, now=now, data=data, attachments=attachments
             )
             written = write_report(args.out, statement, key, reply_texts(store.samples(), statement.judged))
     if args.json:
@@ -127,9 +122,7 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
     args.suite = args.suite or suite_asked(args.folder, statement)
     suite = load_suite(args.suite)
     if suite.digest != statement.suite.digest:
-        raise SuiteError(
-            f"suite {suite.name} is not what {args.folder} was asked: it has changed since; run the gate again"
-        )
+        raise SuiteError(f"suite {suite.name} has changed since {args.folder} was asked: run the gate again")
     policy, cases = gate_engines.judged_by(args, config, suite)
     samples = read_samples(args.folder / "samples.jsonl", suite=statement.suite.digest)
     rulings = read_rulings(args.folder / ATTACHMENTS / RULINGS)
@@ -140,7 +133,7 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
     else:
         _show_decision(found.decision)
         print(
-            f"judged again by {policy.name} {policy.version}; a promotion takes what `manners gate run` signs"
+            f"judged again by {policy.name} {policy.version}; only what `manners gate run` signs is promoted"
         )
     return EXIT_CODES[found.decision.verdict]
 
@@ -148,11 +141,8 @@ def _rejudge(args: argparse.Namespace, config: Config) -> int:
 def _compare(args: argparse.Namespace, config: Config) -> int:
     """Print a table with a row for each fact and rule, and a column for each run."""
     runs = [_cells(_opened(folder, args.trust, config)) for folder in args.folders]
-    rows = dict.fromkeys(row for run in runs for row in run)
-    show_rows(
-        ("gate", "rule", *map(str, args.folders)),
-        [(*row, *(run.get(row, "") for run in runs)) for row in rows],
-    )
+    rows = [(*row, *(run.get(row, "") for run in runs)) for row in dict.fromkeys(chain(*runs))]
+    show_rows(("gate", "rule", *map(str, args.folders)), rows)
     return 0
 
 
@@ -166,8 +156,8 @@ def _cells(run: Statement) -> dict[tuple[str, str], str]:
         ("judged", ""): run.judged or "engine",
         ("verdict", ""): _MARKS[run.verdict],
         **{
-            (one.gate, one.rule): f"{_MARKS[one.verdict]} {one.sentence.partition(' (')[0]}"
-            for one in run.decision.gates
+            (r.gate, r.rule): f"{_MARKS[r.verdict]} {r.sentence.partition(' (')[0]}"
+            for r in run.decision.gates
         },
     }
 

@@ -52,6 +52,7 @@ VARIANTS: Mapping[str, Variant] = {
 }
 """Negative controls that are the baseline with other requests; any other control needs an engine."""
 
+_Found = tuple[Artefact, artefacts.Snapshot]
 _PACKAGES = ("markdown-it-py", "emoji", "jsonschema", "httpcore2", "cryptography")
 
 
@@ -74,11 +75,9 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     found = {name: identify(config.engine(name)) for name in wanted}
     known = (*(artefact for artefact, _ in found.values()), *configured(config))
     if not args.candidate_url and not args.any_baseline:
-        check_baseline(
-            config, candidate, baseline, {name: artefact for name, (artefact, _) in found.items()}, known
-        )
+        check_baseline(config, (candidate, baseline), (found[candidate][0], found[baseline][0]), known)
     public, model = model_of(config, candidate, baseline)
-    sides = {name: await _served(config, model, name, *found[name], stack) for name in wanted}
+    sides = {name: await _served(config, config.engine(name), found[name], model, stack) for name in wanted}
     return GateJob(
         suite=cases,
         policy=policy,
@@ -125,21 +124,18 @@ def configured(config: Config) -> Iterator[Artefact]:
     """
     shelves = {artefacts.folder_of(e.artefact).parent for e in config.engines.values() if e.artefact}
     for path in sorted(path for shelf in shelves for path in shelf.glob(f"*/{MANIFEST}")):
-        with suppress(
-            ManifestError
-        ):  # it is not part of this job; an engine that serves it will report the error
+        with suppress(ManifestError):  # an engine that serves it will report the error
             yield artefacts.load(path.parent)
 
 
 def check_baseline(
-    config: Config, candidate: str, baseline: str, found: Mapping[str, Artefact], known: Iterable[Artefact]
+    config: Config, names: tuple[str, str], pair: tuple[Artefact, Artefact], known: Iterable[Artefact]
 ) -> None:
-    """Raises ManifestError if no promotion could accept a report that compares these two engines."""
-    pair = found[candidate], found[baseline]
+    """Raises ManifestError if no promotion could accept a report that compares the artefacts of these two engines."""
     named = {model.baseline for model in config.models.values()}
     roots = {verified(config.engines[name], reads_weights=False).root for name in named if name}
-    if candidate == baseline:
-        why = f"candidate and baseline are both {candidate}, which proves nothing"
+    if names[0] == names[1]:
+        why = f"candidate and baseline are both {names[0]}, which proves nothing"
     elif not (lineage := same_lineage(*pair, known)):
         why = f"baseline_lineage: {lineage.reason}; name the model it was made from"
     elif None not in named and roots.isdisjoint(one.root for one in pair):
@@ -150,7 +146,7 @@ def check_baseline(
     raise ManifestError(f"{why}; to ask all the same, without a chance to pass: --any-baseline")
 
 
-def _sealed(spec: EngineSpec) -> tuple[Artefact, artefacts.Snapshot]:
+def _sealed(spec: EngineSpec) -> _Found:
     """The artefact of an engine, verified, and its files as before they were hashed. Raises RunError, ManifestError."""
     if spec.artefact is None:
         raise RunError(f"engines.{spec.name}: a gate needs its artefact; name the folder that it serves")
@@ -161,7 +157,7 @@ def _sealed(spec: EngineSpec) -> tuple[Artefact, artefacts.Snapshot]:
     return artefacts.load(folder), files
 
 
-def _unsealed(spec: EngineSpec) -> tuple[Artefact, artefacts.Snapshot]:
+def _unsealed(spec: EngineSpec) -> _Found:
     """In place of the artefact of a running engine of which nothing but its address is known."""
     root = f"sha256:{hashlib.sha256(str(spec.url).encode()).hexdigest()}"
     parents = {"source": f"sha256:{hashlib.sha256().hexdigest()}"}
@@ -169,14 +165,9 @@ def _unsealed(spec: EngineSpec) -> tuple[Artefact, artefacts.Snapshot]:
 
 
 async def _served(
-    config: Config,
-    model: ModelConfig,
-    name: str,
-    artefact: Artefact,
-    files: artefacts.Snapshot,
-    stack: AsyncExitStack,
+    config: Config, spec: EngineSpec, found: _Found, model: ModelConfig, stack: AsyncExitStack
 ) -> ServedModel:
-    spec = config.engine(name)
+    artefact, files = found
     engine, state = await started(config, spec, stack)
     described = describe(spec, artefact, state)
     target = target_of(spec, state, artefact.root, described.digest)
@@ -204,21 +195,16 @@ def special_tokens(folder: Path) -> frozenset[str]:
 
 
 def harness() -> Harness:
-    """This program, as the report states it."""
-    commit, dirty = _checkout(Path(__file__).parents[2])
-    versions = {"manners": VERSION} | {name: metadata.version(name) for name in _PACKAGES}
-    return Harness(versions["manners"], commit, dirty, {**versions, "python": platform.python_version()})
-
-
-def _checkout(root: Path) -> tuple[str | None, bool]:
-    """The commit of a git checkout, and whether it has uncommitted changes."""
+    """This program, as the report states it; in a git checkout with its commit, and whether there are uncommitted changes."""
+    root, found = Path(__file__).parents[2], ""
     asked = ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty"]
-    try:
-        found = subprocess.run(asked, cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None, False
+    with suppress(OSError, subprocess.SubprocessError):
+        if (root / ".git").exists():
+            found = subprocess.check_output(asked, cwd=root, stderr=subprocess.DEVNULL, text=True, timeout=10)
     commit, _, dirty = found.strip().partition("-")
-    return (commit, bool(dirty)) if (root / ".git").exists() else (None, False)
+    tools = {name: metadata.version(name) for name in _PACKAGES}
+    tools |= {"manners": VERSION, "python": platform.python_version()}
+    return Harness(VERSION, commit or None, bool(dirty), tools)
 
 
 def host() -> dict[str, str]:
@@ -243,8 +229,6 @@ def check_contamination(job: GateJob, data: Iterable[Path]) -> tuple[Pinned, ...
         raise SuiteError(f"{model.name} was trained on suite {suite.name}; use another")
     for path in data:
         if found := ContaminationCheck(suite).overlaps(row for _, row in read_objects(path)):
-            raise SuiteError(
-                f"{path}: {len(found)} prompts of suite {suite.name} occur in it, the first: {found[0]}; "
-                f"take them out of the data, or judge by another suite"
-            )
+            many = f"{len(found)} prompts of suite {suite.name} occur in it, the first: {found[0]}"
+            raise SuiteError(f"{path}: {many}; take them out of the data, or judge by another suite")
     return tuple(Pinned(path.name, None, f"sha256:{artefacts.hash_file(path.resolve())[1]}") for path in data)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import EX_NOPERM, EX_UNAVAILABLE
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
@@ -26,7 +26,6 @@ from app.registry.errors import RegistryLocked
 from app.registry.registry import Registry
 from gates.reply.sse import SSEDecoder
 
-T = TypeVar("T")
 TIMEOUT_SECONDS = 150.0
 """For connecting, and between two reads. A reply may take 120 by default; a stream of events sends a comment every two seconds."""
 RECONNECTS = 16
@@ -153,7 +152,7 @@ def _in_process(registry: Registry, config: Config) -> httpx2.BaseTransport:
     from app.access.service import AccessService
     from app.admin.access import access_router
 
-    async def do(work: Callable[[Registry], T]) -> T:
+    async def do(work: Callable[[Registry], Any]) -> Any:
         return work(registry)
 
     async def as_admin(request: Request) -> None:

@@ -68,10 +68,12 @@ def _log(statement: Statement, arm: str, samples: list[Sample]) -> dict[str, Any
 
 
 def _sample(sample: Sample, epoch: int, outcome: str, why: Iterable[str]) -> dict[str, Any]:
-    reply = read_heard(sample)
-    calls = [(call.id or f"call-{call.index}", call.name, call.arguments) for call in reply.calls]
-    said = _message({"role": "assistant", "content": reply.content}, calls)
-    asked = [_asked(message) for message in sample.request["messages"]]
+    reply, asked = read_heard(sample), [_message(message) for message in sample.request["messages"]]
+    calls = [
+        {"id": call.id or f"call-{call.index}", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in reply.calls
+    ]
+    said = _message({"role": "assistant", "content": reply.content, "tool_calls": calls})
     end = _ENDS.get(reply.finish_reason, reply.finish_reason)
     return {
         "id": sample.key.case,
@@ -87,12 +89,8 @@ def _sample(sample: Sample, epoch: int, outcome: str, why: Iterable[str]) -> dic
     }
 
 
-def _asked(message: Mapping[str, Any]) -> dict[str, Any]:
-    functions = [(call["id"], call["function"]) for call in message.get("tool_calls", ())]
-    return _message(message, [(id, function["name"], function["arguments"]) for id, function in functions])
-
-
-def _message(message: Mapping[str, Any], calls: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A chat message as inspect_ai has it: a call's arguments are a table, here with the text of all."""
-    made = [{"id": id, "function": name, "arguments": {"": text}} for id, name, text in calls]
-    return {**message, "tool_calls": made or None}
+    named = [(call["id"], call["function"]) for call in message.get("tool_calls", ())]
+    calls = [{"id": id, "function": of["name"], "arguments": {"": of["arguments"]}} for id, of in named]
+    return {**message, "tool_calls": calls or None}

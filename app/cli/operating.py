@@ -32,7 +32,6 @@ class Verb:
     show: prints the answer. The answer of a command with the flag --dry-run is a plan, or an operation that is followed to
     its end.
     body: what is sent: the names of flags, or a function that makes it.
-    offline: where no gateway runs, the command answers the request itself, with the registry of the state folder.
     """
 
     about: str
@@ -40,7 +39,6 @@ class Verb:
     show: Callable[[Said], None]
     flags: tuple[Flag, ...] = ()
     body: tuple[str, ...] | Body = ()
-    offline: bool = False
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from app.cli.gateway_client import connected
 
     verb, starts = VERBS[args.verb], getattr(args, "dry_run", None) == 0
-    with connected(args, verb.offline) as client:
+    with connected(args, offline=args.verb.startswith(("key ", "operator "))) as client:
         said = _ask(client, verb, args)
         if starts:
             events = client.follow(said["id"])
@@ -73,8 +71,7 @@ def _ask(client: "GatewayClient", verb: Verb, args: argparse.Namespace) -> Said:
 
 def _promotion(client: "GatewayClient", args: argparse.Namespace) -> Said:
     report = args.report and client.call("POST", "reports", content=args.report.read_bytes())["digest"]
-    engine = args.engine if len(args.engine) > 1 else args.engine[0]
-    return {"model": args.model, "engine": engine, "report": report}
+    return {"model": args.model, "engine": args.engine, "report": report}
 
 
 def _revocation(client: "GatewayClient", args: argparse.Namespace) -> Said:
@@ -124,11 +121,6 @@ _MODEL = flag("model", metavar="MODEL", help="the public model")
 _REASON = flag("--reason", required=True, help="why, for the audit")
 _DRY_RUN = flag("--dry-run", action="store_const", const=1, default=0, help="only show the plan")
 _NAME = flag("name", metavar="NAME", help="letters, digits and _.-")
-CLIENT = (
-    flag("--config", type=Path, metavar="FILE", help="the gateway's TOML (default: the embedded default)"),
-    flag("--admin", metavar="URL", help="the admin listener (default: the configuration's)"),
-    flag("--json", action="store_true", help="print JSON on stdout"),
-)
 VERBS: Final[Mapping[str, Verb]] = {
     "promote": Verb("let a gated engine serve a model", "POST promote?dry_run={dry_run}", view.show_plan, (
         _MODEL,
@@ -159,28 +151,26 @@ VERBS: Final[Mapping[str, Verb]] = {
         view.table("overrides", {name: name for name in ("id", "model", "engine", "waives", "by", "expires", "reason")})),
     "override withdraw": Verb("end an override", "DELETE overrides/{id}", view.line("override {id} is withdrawn"),
         (flag("id", type=int, metavar="ID", help="as `manners override list` shows it"),)),
-    "key add": Verb("make a key; its secret is printed once", "POST keys", view.show_secret, (_NAME, *_LIMITS),
-        ("name", *LIMITS), offline=True),
-    "key limit": Verb("change limits of a key; what it has used stays", "PATCH keys/{name}", view.show_limits, (_NAME, *_LIMITS),
-        tuple(LIMITS), offline=True),
+    "key add": Verb("make a key; its secret is printed once", "POST keys", view.show_secret, (_NAME, *_LIMITS), ("name", *LIMITS)),
+    "key limit": Verb("change limits of a key; what it has used stays", "PATCH keys/{name}",
+        view.line("{name}: " + ", ".join(f"{limit} {{limits[{limit}]}}" for limit in LIMITS)),
+        (_NAME, *_LIMITS), tuple(LIMITS)),
     "key rotate": Verb("give a key a new secret; limits and what it has used stay", "POST keys/{name}/rotate", view.show_secret, (
         _NAME,
         flag("--overlap", dest="overlap_seconds", type=duration, default=86_400, metavar="TIME",
              help="how long the old secret still works: 30m, 24h, 7d; 0: not at all (default: 24h)"),
-    ), ("overlap_seconds",), offline=True),
-    "key revoke": Verb("end a key, at once", "DELETE keys/{name}", view.line("{name} is revoked"), (_NAME,), offline=True),
+    ), ("overlap_seconds",)),
+    "key revoke": Verb("end a key, at once", "DELETE keys/{name}", view.line("{name} is revoked"), (_NAME,)),
     "key list": Verb("all keys, without their secrets", "GET keys", view.table("keys", {
         "key": "name", **{limit: f"limits.{limit}" for limit in LIMITS}, "used today": "used.today", "in all": "used.total",
         "since": "created", "revoked": "revoked",
-    }), offline=True),
+    })),
     "operator add": Verb("make an operator; its secret is printed once", "POST operators", view.show_secret, (
         _NAME,
-        flag("--role", choices=ROLE_NAMES, default=str(Role.WATCH),
-             help="watch: read; promote: also change who serves; administer: everything (default: %(default)s)"),
-    ), ("name", "role"), offline=True),
-    "operator revoke": Verb("end an operator, at once", "DELETE operators/{name}", view.line("{name} is revoked"), (_NAME,),
-        offline=True),
+        flag("--role", choices=ROLE_NAMES, default=str(Role.WATCH), help="read; also change who serves; everything (default: %(default)s)"),
+    ), ("name", "role")),
+    "operator revoke": Verb("end an operator, at once", "DELETE operators/{name}", view.line("{name} is revoked"), (_NAME,)),
     "operator list": Verb("all operators, without their secrets", "GET operators", view.table("operators", {
         "operator": "name", "role": "role", "since": "created", "revoked": "revoked",
-    }), offline=True),
+    })),
 }  # fmt: skip

@@ -28,11 +28,6 @@ def show_reloaded(said: Said) -> None:
     print(f"reloaded; changed: {', '.join(said['changed']) or 'nothing in the configuration'}")
 
 
-def show_limits(said: Said) -> None:
-    """Show the limits of a key."""
-    print(f"{said['name']}: {', '.join(f'{name} {value}' for name, value in said['limits'].items())}")
-
-
 def show_secret(said: Said) -> None:
     """Print the secret, which alone is on stdout."""
     if until := said.get("old_secret_until"):

@@ -58,7 +58,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("serve none.gguf", 78, "none.gguf does not exist: name a .gguf file, a model's folder, or the URL"),
     ("serve none.gguf --config x.toml", 64, "MODEL and --config exclude each other"),
     ("serve --port 9", 64, "--port is for a MODEL"),
-    ("serve x --port 65535", 64, "must be a port from 1 to 65534"),
+    ("serve x --port 0", 64, "must be a whole number from 1"),
     ("gate seal nowhere --name a --format hf-bf16", 65, "nowhere: no such folder"),
     ("gate verify nowhere.json", 65, "keys: cannot be read"),
     (f"{RUN} --suite anni", 65, "annie"),
