@@ -7,8 +7,6 @@ overrides, revocations, keys, operators and the configuration.
 from enum import IntEnum
 from typing import Final
 
-from app.errors.tree import Forbidden
-
 
 class Role(IntEnum):
     """Each includes those before it."""
@@ -36,13 +34,3 @@ def role_for(method: str, path: str) -> Role:
     if method == "GET":
         return Role.WATCH
     return Role.PROMOTE if path in _PROMOTES else Role.ADMINISTER
-
-
-def check(role: Role, method: str, path: str) -> None:
-    """Raises Forbidden, which names the role that is needed."""
-    needed = role_for(method, path)
-    if role < needed:
-        raise Forbidden(
-            f"this needs an operator with the role {needed}, and yours is {role}: ask one who may",
-            f"role_{needed}_required",
-        )

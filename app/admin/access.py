@@ -12,6 +12,7 @@ from starlette.responses import Response
 from app.access import records, roles
 from app.access.service import AccessService
 from app.admin.routes import AdminBody, actor, read_body
+from app.errors.tree import Forbidden
 from app.http.replies import reply
 from app.registry.values import KeyLimits
 
@@ -86,7 +87,11 @@ def role_guard(access: AccessService) -> Callable[[Request], Awaitable[None]]:
 
     async def check(request: Request) -> None:
         path = request.scope["route"].path
-        if path not in roles.OPEN_ROUTES:
-            roles.check(access.role(actor(request)), request.method, path)
+        if path in roles.OPEN_ROUTES:
+            return
+        role, needed = access.role(actor(request)), roles.role_for(request.method, path)
+        if role < needed:
+            why = f"this needs an operator with the role {needed}, and yours is {role}: ask one who may"
+            raise Forbidden(why, f"role_{needed}_required")
 
     return check

@@ -233,9 +233,6 @@ def audit_page(registry: Registry, after: int, limit: int, newest: bool) -> dict
     return {"events": events, "head": asdict(head), "chain": state}
 
 
-# Requests.
-
-
 def actor(request: Request) -> str:
     """The name of the operator who asks; the audit records it."""
     return str(request.state.caller)
@@ -256,13 +253,8 @@ async def _body(request: Request, uploads: Uploads) -> tuple[bytes, int]:
     promised = request.headers.get("content-length", "").encode()
     try:
         return await uploads.body(request.receive, promised, actor(request))
-    except ClientGone:
-        raise BadHTTP(
-            "the request broke off", "request_timeout"
-        ) from None  # the client is gone, and it is no bug
-
-
-# Replies.
+    except ClientGone:  # it is no bug
+        raise BadHTTP("the request broke off", "request_timeout") from None
 
 
 def _accepted(request: Request, operation: dict[str, Any]) -> Response:

@@ -77,13 +77,14 @@ def compare(
     """Compare the replies to the records that both engines answered."""
     called = [one for one in replayed if one.candidate.calls or one.baseline.calls] or replayed
     same = [agree(one.candidate.calls, one.baseline.calls) for one in called]
-    ours, theirs = ([one[side].breaches for one in replayed] for side in (1, 2))
-    low, high = _bounds(
-        replayed, [(1.0 + bool(a) - bool(b)) / 2.0 for a, b in zip(ours, theirs, strict=True)]
-    )
+    worse = [(1.0 + bool(one.candidate.breaches) - bool(one.baseline.breaches)) / 2.0 for one in replayed]
+    low, high = _bounds(replayed, worse)
     same_share, more_share = _bounds(called, same), (2.0 * low - 1.0, 2.0 * high - 1.0)
-    mine, its = (Counter(name for of in side if of for name in ("any", *of)) for side in (ours, theirs))
-    names = ["any", *sorted((mine | its).keys() - {"any"})]
+    tallies = {
+        "candidate": _tally(one.candidate for one in replayed),
+        "baseline": _tally(one.baseline for one in replayed),
+    }
+    names = ["any", *sorted({name for tally in tallies.values() for name in tally} - {"any"})]
     return Comparison(
         candidate=candidate,
         baseline=baseline,
@@ -92,7 +93,7 @@ def compare(
         calls=len(same),
         same=sum(same),
         same_share=same_share,
-        breaches={name: {"candidate": mine[name], "baseline": its[name]} for name in names},
+        breaches={name: {side: tally[name] for side, tally in tallies.items()} for name in names},
         more_share=more_share,
         word=judge(same_share, more_share),
     )
@@ -110,6 +111,11 @@ def judge(same: Bounds, more: Bounds) -> ComparisonWord:
     if same[1] < AGREES:
         return "differs"
     return "alike" if more[1] <= MARGIN and same[0] >= AGREES else "open"
+
+
+def _tally(replies: Iterable[ReplayedReply]) -> Counter[str]:
+    """How many replies have a breach of any detector, and of each."""
+    return Counter(name for reply in replies if reply.breaches for name in ("any", *reply.breaches))
 
 
 def _canonical(call: Call) -> str:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from app.config.config import Config, Shadow
 from app.proxy.context import RequestContext
-from app.shadow.record import RecordedCall, ShadowRecord, redacted
+from app.shadow.record import ShadowRecord, redacted
 from app.shadow.store import Store
 from app.telemetry.log import Logger, where
 from app.telemetry.redact import TooManySecrets, compiled
@@ -71,9 +71,6 @@ class Recorder:
             engine=context.engine,
             thinking=context.policy.think.thinking,
             request=context.parsed.body,
-            calls=tuple(RecordedCall(name, "".join(parts)) for name, parts in context.audit.calls),
-            breaches=tuple(sorted(reply.breaches)),
-            first_content=None if reply.wait is None else round(reply.wait, 3),
         )
         try:
             self._queue.put_nowait(chat)

@@ -63,9 +63,9 @@ ASKED = [{"role": "user", "content": "Write to maya@example.org, and call 98765 
 
 
 @pytest.mark.asyncio
-async def test_a_chat_is_written_redacted_with_its_calls(tmp_path: Path) -> None:
+async def test_a_chat_is_written_redacted_and_without_its_reply(tmp_path: Path) -> None:
     async with recording(tmp_path) as house:
-        made = call("web_search", '{"query": "maya@example.org", "phone": 9876543210}')
+        made = call("web_search", '{"query": "milk"}')
         house.engine.play(Head(), Say(role() + made + finish("tool_calls") + b"data: [DONE]\n\n"))
         await house.ask(messages=ASKED, tools=TOOLS, temperature=0.5, stream=True, user="maya")
         await house.booked()
@@ -76,9 +76,8 @@ async def test_a_chat_is_written_redacted_with_its_calls(tmp_path: Path) -> None
         "temperature": 0.5,
         "max_tokens": 1024,
     }
-    assert line["calls"] == [{"name": "web_search", "arguments": {"query": "EMAIL_A", "phone": "NUMBER_A"}}]
     assert (line["model"], line["engine"], line["thinking"]) == ("annie", "scripted", False)
-    assert line["first_content"] is not None and line["breaches"] == []
+    assert "milk" not in json.dumps(line)
 
 
 @pytest.mark.asyncio
@@ -91,7 +90,7 @@ async def test_only_its_owner_can_read_what_was_asked_and_nobody_what_was_said(t
         await house.ask()
         await house.booked()
         (line,) = await written(house)
-    assert line["breaches"] == ["markdown"] and "milk" not in json.dumps(line)
+    assert "milk" not in json.dumps(line)
     (path,) = (tmp_path / "shadow").glob("*.jsonl")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

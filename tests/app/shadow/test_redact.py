@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.shadow.record import RecordedCall, redacted
+from app.shadow.record import redacted
 from app.telemetry import redact
 from app.telemetry.redact import DROPPED, Redactor, TooManySecrets, compiled
 from tests.app.shadow.records import record
@@ -164,17 +164,19 @@ values: Any = st.recursive(
 def test_no_long_number_and_no_address_is_in_what_is_written(
     said: str, arguments: Any, shape: Any, address: str
 ) -> None:
+    functions = [{"name": "f", "arguments": json.dumps(arguments)}, {"name": said, "arguments": said}]
+    calls = [{"id": "call", "type": "function", "function": function} for function in functions]
     body = {
         "messages": [
             {"role": "user", "content": f"{said} {address}"},
+            {"role": "assistant", "content": None, "tool_calls": calls},
             {"role": "tool", "content": said},
         ],
         "tools": [{"type": "function", "function": {"name": "f", "parameters": shape}}],
         "stop": [said],
         "max_tokens": 99999999,
     }
-    calls = (RecordedCall("f", json.dumps(arguments)), RecordedCall(said, said))
-    chat = record(id="abcdefgh", request=body, calls=calls)
+    chat = record(id="abcdefgh", request=body)
     line = msgspec.json.encode(redacted(chat)).decode()
     for text in _texts(json.loads(line)):
         assert not LONG.search(text), text
