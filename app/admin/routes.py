@@ -23,7 +23,7 @@ from app.errors.tree import BadHTTP, StateUnavailable, Unauthorized
 from app.http.replies import reply, reply_headers
 from app.promotion import overrides as override_log
 from app.promotion.repository import now
-from app.promotion.requests import PromotionRequest, check_model
+from app.promotion.requests import PromotionRequest
 from app.promotion.service import PromotionService
 from app.promotion.state_machine import OperationKind
 from app.promotion.views import event_view, report_view
@@ -187,7 +187,7 @@ def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionServi
     @routes.post("/admin/overrides", status_code=201)
     async def grant(request: Request) -> Response:
         asked, at = (await read_body(request, OverrideBody)).model_dump(), datetime.now(UTC)
-        check_model(config, asked["model"])
+        config.model(asked["model"])
         work = partial(override_log.grant, catalogue=catalogue, by=actor(request), asked=asked, now=at)
         return reply(request, await promotions.do(work), 201)
 

@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.errors.tree import ChoiceNotKept
 from app.stream.holdback import FILTERED
 from deploy.engine.abilities import Abilities
 from deploy.engine.dialects import DIALECTS
@@ -29,7 +28,7 @@ from gates.contracts.dialect import Dialect
 from gates.reply.chunks import UNREADABLE
 from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, Text
 
-NOT_KEPT = ChoiceNotKept.code
+NOT_KEPT = "tool_choice_not_kept"
 
 Mode = Literal["none", "auto", "required"]
 _CUT = frozenset({"length", "content_filter"})

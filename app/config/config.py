@@ -30,6 +30,7 @@ from pydantic import (
 
 from app.config.private import read_secret
 from app.config.replicas import replicas_fault
+from app.errors.tree import UnknownThing
 from app.stream.schema import UnaskedCalls
 from app.telemetry.redact import compiled
 from deploy.core.errors import PinError, SpecError
@@ -278,6 +279,13 @@ class Config(ConfigSection):
             if fault := replicas_fault([self.engines[engine] for engine in model.live]):
                 raise ValueError(f"models.{name}.live: {fault}")
         return self
+
+    def model(self, name: str) -> ModelConfig:
+        """The public model of this name. Raises UnknownThing."""
+        if (found := self.models.get(name)) is None:
+            message = f"there is no model {name[:64]!r} here; there is: {', '.join(sorted(self.models))}"
+            raise UnknownThing(message, "model_not_found")
+        return found
 
     def engine(self, name: str) -> EngineSpec:
         """The engine of this name. Raises ConfigError."""

@@ -200,7 +200,8 @@ class Backend:
             busy = self._behaviour or (self.upstream.open and self.conduct == "unknown")
             if time.monotonic() >= self._behaviour_due and not busy:
                 self._behaviour = spawn(self._probe_behaviour(url), "engine_watch", self.spec.name)
-            if self.is_due:
+            is_quiet = self.breaker.state is BreakerState.CLOSED and self.age >= QUIET_SECONDS
+            if is_quiet or self.breaker.may_probe(time.monotonic()):
                 await self._probe(url)
 
     async def _probe(self, url: str) -> None:
@@ -377,12 +378,6 @@ class Backend:
         """Admit it among its replicas, or exclude it. See `stays_out`."""
         self.stays_out, self.refusal = stays_out, refusal
         self._context.metrics.gauge("manners_replica_refused", bool(refusal), self.spec.name)
-
-    @property
-    def is_due(self) -> bool:
-        if self.breaker.state is BreakerState.CLOSED:
-            return self.age >= QUIET_SECONDS
-        return self.breaker.may_probe(time.monotonic())
 
     @property
     def is_up(self) -> bool:

@@ -16,7 +16,7 @@ from app.config.config import Config, ModelConfig
 from app.engines.affinity import AFFINITIES, SIDES, Balancer, TrafficSplit, conversation
 from app.engines.backend import UNIDENTIFIED, Backend, EngineFactory, PoolContext, Route, driver
 from app.engines.identity import manifest_of
-from app.errors.tree import BadField, EngineDown, UnknownThing
+from app.errors.tree import BadField, EngineDown
 from app.stream.conduct import Conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
@@ -221,12 +221,7 @@ class EnginePool:
 
     def model(self, name: str, chats: bool) -> ModelConfig:
         """The configuration of a public model. Raises UnknownThing; BadField if `chats` and it is for embeddings."""
-        try:
-            model = self.config.models[name]
-        except KeyError:
-            known = ", ".join(sorted(self.config.models))
-            message = f"there is no model {name[:64]!r} here; there is: {known}"
-            raise UnknownThing(message, "model_not_found") from None
+        model = self.config.model(name)
         if chats and model.kind == "embeddings":
             message = f"{name} gives embeddings and nothing else: POST /v1/embeddings"
             raise BadField(message, "unsupported_by_model", param="model")

@@ -7,7 +7,7 @@ unless the gateway has the same one.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -39,7 +39,6 @@ _TOO_LONG = (
     "the conversation and its reply are longer than the engine's context: send less, or a smaller max_tokens"
 )
 _NO_REASON = "the engine refused the request and gave no reason that can be passed on; its log may have one"
-_OUR_VERDICTS: Final = {kind.code: kind for kind in (tree.ReplyFiltered, tree.ChoiceNotKept)}
 _OURS = tree.CODES | tree.UPSTREAM_CODES | {"total_timeout"}
 """An engine's fault never carries a code of the gateway's own, or it would not count against the engine."""
 _EVERY_ENGINE_HAS = "/v1/chat/completions"
@@ -65,7 +64,7 @@ def from_stream(broken: Broken) -> MannersError:
 def in_stream(broken: Broken) -> MannersError:
     """The error for a reply that was cut off after the caller was shown some of it."""
     if not broken.by_engine:
-        return _OUR_VERDICTS.get(broken.code, EngineBroke)(broken.message, broken.code)
+        return EngineBroke(broken.message, broken.code)
     if is_context_exceeded(broken.message, broken.code):
         return ContextExceeded(_TOO_LONG)
     status = f" {broken.status}" if broken.status else ""

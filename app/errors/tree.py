@@ -15,17 +15,15 @@
     ├── Busy                          429  rate_limit_error          queue_full, queue_timeout
     ├── KeyLimited                    429  rate_limit_error          key_rpm_exceeded, key_tpm_exceeded, key_concurrency_exceeded,
     │                                                                key_daily_budget_exceeded, key_budget_exceeded
-    ├── TooManyConnections            503  server_error              too_many_connections
-    ├── Draining                      503  server_error              draining
+    ├── Unavailable                   503  server_error              draining, too_many_connections
     ├── StateUnavailable              503  server_error              state_unavailable, state_locked, state_missing
     │                                 507                            state_full
     └── UpstreamError                 502  upstream_error            the engine's fault
         ├── EngineDown                503  no_engine, connect_failed
         ├── EngineTimeout             504  first_token_timeout, idle_timeout, total_timeout
-        ├── EngineBroke               502  upstream_truncated, upstream_malformed, upstream_status, upstream_too_large,
-        │                              upstream_event_too_long, upstream_call_too_long, upstream_too_many_calls, …
-        ├── ReplyFiltered             502  reply_fully_filtered
-        └── ChoiceNotKept             502  tool_choice_not_kept
+        └── EngineBroke               502  upstream_truncated, upstream_malformed, upstream_status, upstream_too_large,
+                                           upstream_event_too_long, upstream_call_too_long, upstream_too_many_calls,
+                                           reply_fully_filtered, tool_choice_not_kept, …
 
 `code` is for programs; `message` is for people and says what to do. `app.errors.render` makes HTTP of it.
 """
@@ -127,12 +125,10 @@ class KeyLimited(MannersError, status=429, type="rate_limit_error", code="key_rp
     """The caller's key has used up one of its limits or budgets; `retry_after` None: it may never try again."""
 
 
-class TooManyConnections(MannersError, status=503, code="too_many_connections", retry_after=1):
-    """The limit `gateway.max_connections` is reached."""
+class Unavailable(MannersError, status=503, code="draining", retry_after=5):
+    """The gateway is shutting down, or `gateway.max_connections` are open: it takes nothing more."""
 
-
-class Draining(MannersError, status=503, code="draining", retry_after=5):
-    """The gateway is shutting down and accepts no new requests."""
+    statuses = {"too_many_connections": 503}
 
 
 class StateUnavailable(MannersError, status=503, code="state_unavailable", retry_after=5):
@@ -154,15 +150,7 @@ class EngineTimeout(UpstreamError, status=504, code="first_token_timeout"):
 
 
 class EngineBroke(UpstreamError, status=502, code="upstream_truncated"):
-    """The engine's reply broke the protocol or carried an error."""
-
-
-class ReplyFiltered(UpstreamError, status=502, code="reply_fully_filtered"):
-    """All of the reply was a thought or an invalid tool call. A caller can provoke it: the engine's health stays as it is."""
-
-
-class ChoiceNotKept(UpstreamError, status=502, code="tool_choice_not_kept"):
-    """The model did not make the call that `tool_choice` requires. The engine's health stays as it is."""
+    """The engine's reply broke the protocol, carried an error, or left nothing that the caller may have."""
 
 
 _UPSTREAM = """

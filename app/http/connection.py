@@ -25,7 +25,7 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from app.errors.tree import BadHTTP, MannersError, TooManyConnections
+from app.errors.tree import BadHTTP, MannersError, Unavailable
 from app.http.hosts import host_name
 
 MAX_HEAD_BYTES: Final = 32 << 10
@@ -76,7 +76,7 @@ class Connection(HttpToolsProtocol):
         if len(self.connections) <= (most := self._limits.connections):
             return self._wait()
         too_many = f"{most} connections are open on this listener: close some, or try again later"
-        self._refuse(TooManyConnections(too_many))
+        self._refuse(Unavailable(too_many, "too_many_connections", retry_after=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from app.access.service import AccessService
 from app.config.version import VERSION
 from app.engines.pool import EnginePool
-from app.errors.tree import UnknownThing
 from app.http.replies import reply, reply_headers
 from app.promotion.service import PromotionService
 from app.proxy.handler import ProxyHandler
@@ -57,8 +56,7 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int) -> APIRou
 
     @routes.get("/v1/models/{name}")
     async def model(request: Request, name: str) -> Response:
-        if name not in pool.config.models:
-            raise UnknownThing(f"there is no model {name[:64]!r} here", "model_not_found")
+        pool.config.model(name)
         return reply(request, describe(name))
 
     return routes

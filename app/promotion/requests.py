@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from app.config.config import Config
 from app.config.replicas import replicas_fault
-from app.errors.tree import BadField, Refused, UnknownThing
+from app.errors.tree import BadField, Refused
 from app.promotion import overrides
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.overrides import Override
@@ -145,10 +145,3 @@ def _candidates(
     for known in found.before:
         catalogue.add(known)
     return tuple(known.digest for known in found.before)
-
-
-def check_model(config: Config, model: str) -> None:
-    """Raises UnknownThing."""
-    if model not in config.models:
-        known = ", ".join(sorted(config.models))
-        raise UnknownThing(f"there is no model {model[:64]!r} here; there is: {known}", "model_not_found")

@@ -198,7 +198,7 @@ class PromotionService:
             UnknownThing, BadField, StorageFailed
             Refused: with the code of the reason; idempotency_key_reused: the key belongs to another request.
         """
-        requests.check_model(self._deps.config, request.model)
+        self._deps.config.model(request.model)
         if not dry_run:
             if known := await self._of_key(request):
                 return row_view(known, self.catalogue)

@@ -11,11 +11,11 @@ from app.engines.backend import FaultAttribution
 from app.errors.tree import (
     UPSTREAM_CODES,
     Busy,
-    Draining,
     EngineTimeout,
     KeyLimited,
     RequestError,
     Unauthorized,
+    Unavailable,
     UpstreamError,
 )
 from app.proxy.context import RequestContext
@@ -161,7 +161,7 @@ _OUTCOMES: Final[tuple[tuple[Any, str], ...]] = (
     (EngineTimeout, "timeout"),
     (RequestError | Unauthorized, "client_error"),
     (KeyLimited, "limited"),
-    (Busy | Draining, "busy"),
+    (Busy | Unavailable, "busy"),
     (UpstreamError, "upstream_error"),
 )
 

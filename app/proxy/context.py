@@ -24,11 +24,11 @@ from app.api.engine_request import (
 )
 from app.api.surface import Counts, ParsedRequest, Surface, joined_usage
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
-from app.api.tool_choice import ToolChoiceEnforcer, enforcer_for, other_means
+from app.api.tool_choice import NOT_KEPT, ToolChoiceEnforcer, enforcer_for, other_means
 from app.config.config import GatewayConfig, ModelConfig
 from app.engines.backend import FaultAttribution, Route
 from app.engines.heard import for_model
-from app.errors.tree import BadField, ChoiceNotKept, ContextExceeded, MannersError, UpstreamError
+from app.errors.tree import BadField, ContextExceeded, MannersError, UpstreamError
 from app.proxy.deadlines import ClientGone, Deadlines
 from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
@@ -226,7 +226,7 @@ class RequestContext:
             )
         self.ignored = surface.ignored(parsed, route.dialect)
         abilities = route.abilities
-        if ChoiceNotKept.code in self._asked_again:
+        if NOT_KEPT in self._asked_again:
             abilities = other_means(abilities)
         thinking = thinking_for(chat, model.default_thinking, route.dialect, abilities)
         if surface.is_chat:

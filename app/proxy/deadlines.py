@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from app.config.config import Timeouts
 from app.errors.translate import as_internal_error, route_errors_to
-from app.errors.tree import Draining, EngineTimeout
+from app.errors.tree import EngineTimeout, Unavailable
 
 STARVED_SECONDS = 0.25
 """The timer fired so late: our loop was starved, and what engines and callers sent is still unread. Look again after
@@ -33,7 +33,7 @@ class Deadlines:
     """`async with Deadlines(...) as line:` around one request, from its head on; it is one of `among` meanwhile.
 
     The reader of tokens sets `progress`; the writer calls `full` and `free`. Raises from the block: ClientGone,
-    EngineTimeout (total_timeout), Draining, or what `fail` was given. `begin` when an engine is asked; if that is
+    EngineTimeout (total_timeout), Unavailable, or what `fail` was given. `begin` when an engine is asked; if that is
     cancelled, `late` tells whether that engine was too slow (first_token_timeout, idle_timeout), and another may be asked.
     Call `over()` just before the last byte is sent: from then on only the caller is timed. Times are perf_counter seconds.
     """
@@ -103,7 +103,7 @@ class Deadlines:
         """The gateway goes down, and waits no longer."""
         if not self._over:
             why = "this gateway is shutting down and could not wait for the end of this reply"
-            self._end(Draining(why))
+            self._end(Unavailable(why))
 
     def fail(self, error: BaseException) -> None:
         """A callback that serves this exchange raised, outside of its task."""

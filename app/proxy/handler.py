@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.access.accounts import Accounts, unix_now
 from app.api.embeddings import Embeddings
 from app.api.surface import Surface
+from app.api.tool_choice import NOT_KEPT
 from app.config.config import Config
 from app.engines.backend import Route
 from app.engines.pool import EnginePool
@@ -27,10 +28,10 @@ from app.errors.render import error_response
 from app.errors.translate import as_internal_error, bug_behind, forget_frames
 from app.errors.tree import (
     BadHTTP,
-    ChoiceNotKept,
     ContextExceeded,
-    Draining,
+    EngineBroke,
     MannersError,
+    Unavailable,
     UpstreamError,
 )
 from app.proxy.accounting import RequestAccounting
@@ -143,7 +144,7 @@ class ProxyHandler:
             self._accounting.closed(context)
 
     async def _read(self, context: RequestContext, scope: Scope, receive: Receive, cycle: Any) -> None:
-        """Accept a request that can be served. Raises RequestError, Draining, Busy or ClientGone."""
+        """Accept a request that can be served. Raises RequestError, Unavailable, Busy or ClientGone."""
         surface, method, state = context.surface, scope["method"], scope["state"]
         if method != "POST":
             message = f"{method[:16]} is not for {surface.path}: POST a request"
@@ -157,7 +158,7 @@ class ProxyHandler:
         finally:
             self._uploads.give_back(peer, held)
         if self.draining:
-            raise Draining("this gateway is shutting down; send the request to another")
+            raise Unavailable("this gateway is shutting down; send the request to another")
         model = self._pool.model(parsed.chat.model, chats=not isinstance(surface, Embeddings))
         context.accept(parsed, model, start, self._limits)
         if self._accounting.tracing is not None:
@@ -207,7 +208,7 @@ class ProxyHandler:
             self._accounting.failed_over(context, fault)
             self._log_again("failover", context, fault)
             return other
-        if isinstance(fault, ChoiceNotKept) and context.asks_again(fault):
+        if isinstance(fault, EngineBroke) and fault.code == NOT_KEPT and context.asks_again(fault):
             self._log_again("asked_again", context, fault)
             return context.route
         raise fault

@@ -14,13 +14,11 @@ KEPT: Final = 2048  # replies for each model and engine; one turn in ten seconds
 Ended = Literal["ok", "failed", "other"]
 """Complete; failed by the engine; or neither (the caller disconnected, or was refused)."""
 
+# Outcomes of `app.proxy.accounting` that say something about the engine. `error` is a fault of the gateway.
 _ENDED: Final[dict[str, Ended]] = {"ok": "ok", "timeout": "failed", "upstream_error": "failed"}
-"""Outcomes of `app.proxy.accounting` that say something about the engine. `error` is a fault of the gateway."""
-
+# Codes that prove no fault of the engine: no room, or a model's reply that a caller can provoke.
 NO_FAULT: Final = frozenset({"engine_busy", "host_exhausted", "reply_fully_filtered", "tool_choice_not_kept"})
-"""Codes that prove no fault of the engine: no room, a reply with nothing to show, or a tool choice that the model did not keep."""
-_OTHER: Final = NO_FAULT | {"total_timeout"}
-"""Codes that do not count against the engine. `total_timeout`: the request may have asked for more than fits into the time."""
+_OTHER: Final = NO_FAULT | {"total_timeout"}  # a request may ask for more than fits into the time
 
 
 class ReplyOutcome(Struct, frozen=True):
