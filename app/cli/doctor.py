@@ -72,7 +72,7 @@ def _config_facts(path: Path, tables: Any) -> ConfigFacts:
     except ConfigError as error:
         return ConfigFacts(error=str(error).removeprefix(f"{path}: "), **facts)
     state, keys = config.state_dir, len(config.secrets.api_keys)
-    with suppress(RegistryError), RegistryReader.at(state / FILE) as reader:
+    with suppress(RegistryError), RegistryReader(state / FILE) as reader:
         keys += sum(key.revoked is None for key in reader.all(KnownKey))
     is_weak = any(len(key) < SHORT_KEY for key in config.secrets.api_keys)
     return ConfigFacts(

@@ -337,7 +337,7 @@ class PromotionService:
 
     async def operations(self, limit: int) -> list[dict[str, Any]]:
         """The views of the latest operations, the newest first."""
-        rows = await self.do(lambda registry: registry.all(OperationRow, order="rowid DESC", limit=limit))
+        rows = await self.do(lambda registry: registry.all(OperationRow, order=f"rowid DESC LIMIT {limit:d}"))
         running = {one.id: self._view(one) for one in self._worker.running.values()}
         known = [running.pop(row.id, {}) or row_view(row, self.catalogue) for row in rows]
         return [*running.values(), *known][:limit]

@@ -34,10 +34,7 @@ def digest(event: AuditEvent) -> str:
 
 
 def verify(events: Iterable[AuditEvent]) -> Head:
-    """The head of a whole chain.
-
-    Raises ChainBroken: names the first event that is missing, altered or out of place.
-    """
+    """The head of a whole chain. Raises ChainBroken: the first event that is missing, altered or out of place."""
     head = GENESIS
     for event in events:
         if event.seq != head.seq + 1:

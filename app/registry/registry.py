@@ -7,7 +7,6 @@ long as the disk takes.
 
 import json
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, fields
@@ -70,13 +69,9 @@ def _columns(value: Any) -> dict[str, Any]:
 class RegistryReader:
     """Reads the registry, also while a gateway writes to it. Methods raise StorageFailed where SQLite or a row cannot be read."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    @classmethod
-    def at(cls, path: Path) -> "RegistryReader":
-        """The registry at `path`, without the writer's lock. Raises NotARegistry."""
-        return RegistryReader(open_to_read(path))
+    def __init__(self, path: Path) -> None:
+        """Open it without the writer's lock. Raises NotARegistry, StorageFailed."""
+        self._connection = open_to_read(path)
 
     def close(self) -> None:
         self._connection.close()
@@ -88,15 +83,19 @@ class RegistryReader:
         self.close()
 
     def all(
-        self, kind: type[Row], /, *, order: str = "rowid", limit: int = -1, **columns: object
+        self, kind: type[Row], where: str = "TRUE", /, *values: Any, order: str = "rowid", **columns: Any
     ) -> tuple[Row, ...]:
-        """The values of a kind, those with these columns if any are named; at most `limit`, the oldest first."""
-        where = " AND ".join(f"{name} = ?" for name in columns) or "TRUE"
-        return self._all(kind, f"WHERE {where} ORDER BY {order} LIMIT ?", *columns.values(), limit)
+        """The values of a kind that meet a condition and have these columns; the oldest first. `order` may end in a limit."""
+        wanted = " AND ".join((where, *(f"{name} = ?" for name in columns)))
+        rows = self._rows(
+            f"SELECT * FROM {TABLES[kind]} WHERE {wanted} ORDER BY {order}", *values, *columns.values()
+        )
+        decoded = _DECODED.get(kind, dict)
+        return tuple(kind(**decoded(row)) for row in rows)
 
     def find(self, kind: type[Row], /, **columns: object) -> Row | None:
         """The value of a kind with these columns; None: it is not recorded."""
-        return next(iter(self.all(kind, order="rowid", limit=1, **columns)), None)
+        return next(iter(self.all(kind, order="rowid LIMIT 1", **columns)), None)
 
     def alias(self, model: str, name: str) -> Alias | None:
         """The alias `live` or `previous` of a model; one that was cleared has a generation and no engine."""
@@ -106,13 +105,13 @@ class RegistryReader:
         self, *, after: int = 0, operation: str | None = None, limit: int = 1000
     ) -> tuple[AuditEvent, ...]:
         """At most `limit` events with a higher `seq` than `after`, in order; of one operation, if given."""
-        of, whose = ("", ()) if operation is None else ("operation = ? AND", (operation,))
-        return self._all(AuditEvent, f"WHERE {of} seq > ? ORDER BY seq LIMIT ?", *whose, after, limit)
+        of = {} if operation is None else {"operation": operation}
+        return self.all(AuditEvent, "seq > ?", after, order=f"seq LIMIT {limit:d}", **of)
 
     def events_of(self, *verbs: str, since: str) -> tuple[AuditEvent, ...]:
         """Every event of these verbs from a time on, in order."""
         marks = ", ".join("?" * len(verbs))
-        return self._all(AuditEvent, f"WHERE at >= ? AND verb IN ({marks}) ORDER BY seq", since, *verbs)
+        return self.all(AuditEvent, f"at >= ? AND verb IN ({marks})", since, *verbs, order="seq")
 
     def usages(self) -> dict[str, Meter]:
         """The last written usage of each key, by name."""
@@ -124,15 +123,8 @@ class RegistryReader:
         return Head(**rows[0]) if rows else chain.GENESIS
 
     def verify_chain(self) -> Head:
-        """Hash every event again, which takes some 30 us each; the head.
-
-        Raises ChainBroken: names the first event that is missing, altered or out of place.
-        """
-        return chain.verify(self._all(AuditEvent, "ORDER BY seq"))
-
-    def _all(self, kind: type[Row], rest: str, *values: object) -> tuple[Row, ...]:
-        rows, decoded = self._rows(f"SELECT * FROM {TABLES[kind]} {rest}", *values), _DECODED.get(kind, dict)
-        return tuple(kind(**decoded(row)) for row in rows)
+        """Hash every event again, which takes some 30 us each; the head. Raises ChainBroken, of the first bad event."""
+        return chain.verify(self.all(AuditEvent, order="seq"))
 
     def _rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
         with translated():
@@ -147,7 +139,7 @@ class Registry(RegistryReader):
         self.takes_writes = True  # whether the last transaction could be written; reads may go on without it
         with ExitStack() as opened:
             opened.enter_context(writer_lock(path))
-            super().__init__(opened.enter_context(closing(open_to_write(path))))
+            self._connection = opened.enter_context(closing(open_to_write(path)))
             self._path, self._file = path, path.stat()
             self._opened = opened.pop_all()
 

@@ -77,7 +77,7 @@ async def test_a_gateway_that_is_killed_comes_up_with_one_engine_that_serves(tmp
             assert [one["name"] for one in listed if one["state"] == "ready"] == [live], phase
             assert len(pids_of(gateway.process.pid)) == 1, phase
             assert (await gateway.get("/admin/audit"))["chain"] == {"ok": True}, phase
-            with RegistryReader.at(tmp_path / "state" / FILE) as registry:
+            with RegistryReader(tmp_path / "state" / FILE) as registry:
                 registry.verify_chain()
                 assert registry.all(OperationRow, done=False) == (), phase
             if following is not None:

@@ -319,7 +319,7 @@ async def test_usage_is_written_in_batches_and_again_after_a_failure(
         await home.gateway.access.flush()
         await home.gateway.access.flush()
         assert written == [2, 2]
-    with RegistryReader.at(tmp_path / "registry.db") as reader:
+    with RegistryReader(tmp_path / "registry.db") as reader:
         assert list(reader.usages()) == ["a", "b"]
 
 

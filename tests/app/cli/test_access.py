@@ -50,7 +50,7 @@ def test_keys_and_operators_can_be_made_before_the_first_start(tmp_path: Path, c
     assert offline(tmp_path, "operator", "list") == 0
     assert "eve" in (listed := capsys.readouterr().out) and "promote" in listed
     assert offline(tmp_path, "key", "revoke", "kitchen") == 0
-    with RegistryReader.at(tmp_path / "state" / "registry.db") as reader:
+    with RegistryReader(tmp_path / "state" / "registry.db") as reader:
         assert [event.verb for event in reader.events()] == [
             "api_key.added",
             "operator.added",

@@ -27,7 +27,7 @@ def run(state: Path, verb: str, file: Path) -> int:
 
 
 def keys(path: Path) -> list[str]:
-    with RegistryReader.at(path) as reader:
+    with RegistryReader(path) as reader:
         return [key.name for key in reader.all(KnownKey)]
 
 

@@ -130,7 +130,7 @@ def test_a_model_has_one_unfinished_operation_and_a_key_one_request(registry: Re
     with pytest.raises(UnknownRow, match="op1"):
         registry.change(OperationRow, OF_OP1, done=True)
     assert [row.id for row in registry.all(OperationRow, done=False)] == ["op2"]
-    assert [row.id for row in registry.all(OperationRow, order="rowid DESC", limit=1)] == ["op2"]
+    assert [row.id for row in registry.all(OperationRow, order="rowid DESC LIMIT 1")] == ["op2"]
 
 
 # ------------------------------------------------------------------------------------- the history
@@ -181,7 +181,7 @@ def test_a_folder_that_others_write_to_is_refused_with_the_cure(
 
 
 def test_a_reader_sees_what_is_committed_and_cannot_write(registry: Registry, path: Path) -> None:
-    with RegistryReader.at(path) as reader:
+    with RegistryReader(path) as reader:
         assert reader.head() == registry.head()
         registry.note(ENTRY)
         assert reader.verify_chain() == registry.head()
@@ -199,7 +199,7 @@ def test_a_reader_takes_back_what_a_killed_writer_left_half_written(registry: Re
     for end in ("", "-journal"):
         shutil.copy(f"{path}{end}", f"{killed}{end}")
     writer.execute("ROLLBACK")
-    with RegistryReader.at(killed) as reader:
+    with RegistryReader(killed) as reader:
         assert reader.verify_chain() == head
         assert reader.all(Revocation) == ()
 
@@ -236,7 +236,7 @@ def newer(path: Path) -> None:
     ],
     ids=["another program's", "a later version's", "no database", "a folder"],
 )  # fmt: skip
-@pytest.mark.parametrize("open_it", [Registry, RegistryReader.at])
+@pytest.mark.parametrize("open_it", [Registry, RegistryReader])
 def test_a_file_that_is_not_ours_is_left_alone(
     path: Path, make: object, error: type[Exception], open_it: object
 ) -> None:
@@ -265,7 +265,7 @@ def test_a_registry_of_the_first_version_that_was_killed_is_migrated_and_keeps_w
         registry.add_named(key, entry)
         registry.write_usage({"kitchen": USAGE, "nobody": USAGE})
     assert not path.with_name(f"{path.name}-wal").exists()
-    with RegistryReader.at(path) as reader:
+    with RegistryReader(path) as reader:
         assert (reader.all(KnownKey), reader.usages()) == ((key,), {"kitchen": USAGE})
     with closing(sqlite3.connect(path.with_name(f"{path.name}.v1"))) as copy:
         assert copy.execute("PRAGMA user_version").fetchone() == (1,)
