@@ -26,7 +26,7 @@ from app.promotion.repository import now
 from app.promotion.requests import PromotionRequest
 from app.promotion.service import PromotionService
 from app.promotion.state_machine import OperationKind
-from app.promotion.views import event_view, report_view
+from app.promotion.views import event_view
 from app.proxy.admission import LITTLE_BYTES, Uploads
 from app.proxy.deadlines import ClientGone
 from app.registry.errors import ChainBroken
@@ -173,7 +173,7 @@ def _add_reports(routes: APIRouter, reports: Reports) -> None:
     @routes.get("/admin/reports")
     async def listed(request: Request) -> Response:
         rows = await reports.listed()
-        return reply(request, {"reports": [report_view(row) for row in reversed(rows)]})
+        return reply(request, {"reports": [asdict(row) for row in reversed(rows)]})
 
     @routes.get("/admin/reports/{digest}")
     async def report(request: Request, digest: str) -> Response:
@@ -230,7 +230,7 @@ def audit_page(registry: Registry, after: int, limit: int, newest: bool) -> dict
     head = registry.head()
     start = max(after, head.seq - limit) if newest else after
     events = [event_view(event) for event in registry.events(after=start, limit=limit)]
-    return {"events": events, "head": asdict(head), "chain": state}
+    return {"events": events, "head": {"seq": head.seq, "hash": head.hash}, "chain": state}
 
 
 def actor(request: Request) -> str:

@@ -147,7 +147,7 @@ def commit(
 ) -> None:
     """Write what an event led to; `evidence` are the numbers that an effect's outcome rests on.
 
-    Raises GenerationMoved (`live` is not where the plan found it: feed the failure to the state before), UnknownRow.
+    Raises GenerationMoved (`live` is not where the plan found it: feed the failure to the state before), Conflict.
     """
     state, following = after.state, after.state.effect
     ended = before.effect if event in _OUTCOMES else None

@@ -1,4 +1,4 @@
-"""JSON views of operations, plans, events and reports, for operators. Pure."""
+"""JSON views of operations, plans and events, for operators. Pure."""
 
 import json
 from collections.abc import Collection
@@ -8,7 +8,7 @@ from typing import Any
 from app.promotion.repository import state_of
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import OperationPhase, OperationPlan, OperationState, path
-from app.registry.values import AuditEvent, KnownReport, OperationRow
+from app.registry.values import AuditEvent, OperationRow
 from gates.decode.decoder import encode
 
 
@@ -80,8 +80,3 @@ def step_view(event: AuditEvent) -> dict[str, Any]:
 def event_view(event: AuditEvent) -> dict[str, Any]:
     """One line of the audit."""
     return asdict(event) | {"detail": json.loads(event.detail)}
-
-
-def report_view(report: KnownReport) -> dict[str, Any]:
-    """The summary of an uploaded report, without its path."""
-    return {name: value for name, value in asdict(report).items() if name != "path"}

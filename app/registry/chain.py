@@ -11,14 +11,16 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from app.registry.errors import ChainBroken
-from app.registry.values import AuditEntry, AuditEvent, Head
+from app.registry.values import AuditEntry, AuditEvent
 from gates.decode.decoder import DecodeError, canonical
 
-GENESIS: Final = Head(0, "0" * 64)
+GENESIS: Final = AuditEvent(
+    seq=0, at="", actor="", verb="", subject="", operation=None, detail="", prev_hash="", hash="0" * 64
+)
 """Before the first event."""
 
 
-def link(head: Head, entry: AuditEntry) -> AuditEvent:
+def link(head: AuditEvent, entry: AuditEntry) -> AuditEvent:
     """The event that follows `head`. Raises DecodeError if the detail is not JSON."""
     fields = asdict(entry) | {"detail": canonical(entry.detail).decode()}
     event = AuditEvent(**fields, seq=head.seq + 1, prev_hash=head.hash, hash="")
@@ -33,8 +35,8 @@ def digest(event: AuditEvent) -> str:
     return hashlib.sha256(previous.encode() + canonical(content)).hexdigest()
 
 
-def verify(events: Iterable[AuditEvent]) -> Head:
-    """The head of a whole chain. Raises ChainBroken: the first event that is missing, altered or out of place."""
+def verify(events: Iterable[AuditEvent]) -> AuditEvent:
+    """The last event of a whole chain. Raises ChainBroken: the first event that is missing, altered or out of place."""
     head = GENESIS
     for event in events:
         if event.seq != head.seq + 1:
@@ -46,5 +48,5 @@ def verify(events: Iterable[AuditEvent]) -> Head:
                 raise ChainBroken(event.seq, "was changed after it was written")
         except DecodeError:
             raise ChainBroken(event.seq, "is not text") from None
-        head = Head(event.seq, event.hash)
+        head = event
     return head

@@ -20,12 +20,8 @@ class StorageFailed(RegistryError, StateUnavailable):
     `state_missing` (the opened file is gone) or, of other faults, `state_unavailable`."""
 
 
-class UnknownRow(RegistryError):
-    """The row that was asked for, or referred to, does not exist."""
-
-
 class Conflict(RegistryError):
-    """The row exists already and differs."""
+    """The change does not fit what is there: a row exists already and differs, or does not exist."""
 
 
 class GenerationMoved(Conflict):

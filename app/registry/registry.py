@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from app.registry import chain
-from app.registry.errors import Conflict, GenerationMoved, StorageFailed, UnknownRow
+from app.registry.errors import Conflict, GenerationMoved, StorageFailed
 from app.registry.store import PUT_BACK, open_to_read, open_to_write, translated, writer_lock
 from app.registry.values import (
     Alias,
     AuditEntry,
     AuditEvent,
-    Head,
     KeyLimits,
     KnownArtefact,
     KnownEngine,
@@ -117,13 +116,12 @@ class RegistryReader:
         """The last written usage of each key, by name."""
         return {row.pop("name"): Meter(**row) for row in self._rows("SELECT * FROM key_usage ORDER BY name")}
 
-    def head(self) -> Head:
+    def head(self) -> AuditEvent:
         """The last event, or the genesis before the first."""
-        rows = self._rows("SELECT seq, hash FROM event ORDER BY seq DESC LIMIT 1")
-        return Head(**rows[0]) if rows else chain.GENESIS
+        return next(iter(self.all(AuditEvent, order="seq DESC LIMIT 1")), chain.GENESIS)
 
-    def verify_chain(self) -> Head:
-        """Hash every event again, which takes some 30 us each; the head. Raises ChainBroken, of the first bad event."""
+    def verify_chain(self) -> AuditEvent:
+        """Hash every event again, which takes some 30 us each; the last one. Raises ChainBroken, of the first bad event."""
         return chain.verify(self.all(AuditEvent, order="seq"))
 
     def _rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
@@ -179,7 +177,7 @@ class Registry(RegistryReader):
     ) -> None:
         """Change columns of the operation, key or operator that the entry is about, and the aliases that move with it.
 
-        Raises UnknownRow (there is none, it has ended or is revoked), GenerationMoved, Conflict (of the aliases).
+        Raises GenerationMoved, Conflict: there is none, it has ended or is revoked, or an alias is to point nowhere.
         """
         table, identity = TABLES[kind], entry.operation or entry.subject
         sets = ", ".join(f"{name} = ?" for name in columns)
@@ -187,7 +185,7 @@ class Registry(RegistryReader):
         sql = f"UPDATE {table} SET {sets} WHERE {where}"
         with self._transaction(entry):
             if not self._connection.execute(sql, (*columns.values(), identity)).rowcount:
-                raise UnknownRow(f"there is no {table.replace('_', ' ')} {identity:.64} that could change")
+                raise Conflict(f"there is no {table.replace('_', ' ')} {identity:.64} that could change")
             if move is not None:
                 self._move(move, entry.at)
 

@@ -176,14 +176,6 @@ class AuditEvent:
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The last event of a chain. Kept elsewhere (a log), it also proves that no later events were removed."""
-
-    seq: int
-    hash: str
-
-
 def timestamp(moment: datetime) -> str:
     """A time with a zone as the registry stores it: RFC 3339, UTC, to the millisecond."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.registry.chain import GENESIS, link, verify
 from app.registry.errors import ChainBroken
-from app.registry.values import AuditEntry, AuditEvent, Head
+from app.registry.values import AuditEntry, AuditEvent
 
 words = st.text(st.characters(codec="utf-8"), max_size=8)
 entries = st.builds(
@@ -23,7 +23,7 @@ def chained(items: list[AuditEntry]) -> list[AuditEvent]:
     events, head = list[AuditEvent](), GENESIS
     for item in items:
         events.append(link(head, item))
-        head = Head(events[-1].seq, events[-1].hash)
+        head = events[-1]
     return events
 
 

@@ -16,7 +16,6 @@ from app.registry.errors import (
     RegistryError,
     RegistryLocked,
     StorageFailed,
-    UnknownRow,
 )
 from app.registry.registry import TABLES, Registry, RegistryReader
 from app.registry.store import script
@@ -102,7 +101,7 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
         (lambda r: r.move(replace(LIVE, live="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
         (lambda r: r.move(replace(LIVE, generation=3), ENTRY), GenerationMoved, "generation 0, not 3"),
         (lambda r: r.move(replace(LIVE, previous="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
-        (lambda r: r.change(OperationRow, OF_OP1, done=True), UnknownRow, "op1"),
+        (lambda r: r.change(OperationRow, OF_OP1, done=True), Conflict, "op1"),
         (lambda r: r.note(replace(ENTRY, detail={"x": float("nan")})), ValueError, "JSON"),
     ],
     ids=["artefact", "engine", "no artefact", "verdict", "no engine", "stale", "second of two", "no operation", "detail"],
@@ -127,7 +126,7 @@ def test_a_model_has_one_unfinished_operation_and_a_key_one_request(registry: Re
     done = replace(OPERATION, phase="succeeded", done=True)
     registry.change(OperationRow, OF_OP1, phase="succeeded", done=True)
     assert registry.find(OperationRow, key="k") == done
-    with pytest.raises(UnknownRow, match="op1"):
+    with pytest.raises(Conflict, match="op1"):
         registry.change(OperationRow, OF_OP1, done=True)
     assert [row.id for row in registry.all(OperationRow, done=False)] == ["op2"]
     assert [row.id for row in registry.all(OperationRow, order="rowid DESC LIMIT 1")] == ["op2"]
@@ -281,7 +280,7 @@ def test_a_name_is_free_again_when_its_key_was_revoked_and_nothing_is_inherited(
         with pytest.raises(Conflict):
             registry.add_named(replace(key, digest="01"), entry)
         registry.change(KnownKey, entry, revoked="t3")
-        with pytest.raises(UnknownRow):
+        with pytest.raises(Conflict):
             registry.change(KnownKey, entry, revoked="t3")
         registry.add_named(replace(key, digest="01"), entry)
         assert (registry.usages(), [known.revoked for known in registry.all(KnownKey)]) == ({}, [None])
