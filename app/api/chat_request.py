@@ -6,7 +6,7 @@ Images and sounds come as data: an engine would fetch an address from its own ne
 
 import binascii
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -64,17 +64,12 @@ def _image(url: str) -> str:
 
 
 Base64 = Annotated[str, AfterValidator(_encoded)]
-"""Bytes as text."""
 ImageData = Annotated[str, AfterValidator(_image)]
-"""An image as a `data:` URL."""
 ChoiceCount = Annotated[int, Field(ge=1, le=8)]
-"""Choices per prompt."""
 Inner = TypeVar("Inner", bound=Part)
 
 
 class TextPart(Part):
-    """Text."""
-
     type: Literal["text"]
     text: str
 
@@ -88,15 +83,8 @@ class _ImageURL(Part):
 
 
 class ImagePart(Part):
-    """An image, for a vision model."""
-
     type: Literal["image_url"]
     image_url: _ImageURL
-
-    @property
-    def medium(self) -> tuple[Medium, str]:
-        """What it is, and its data."""
-        return "image", self.image_url.url
 
 
 class _InputAudio(Part):
@@ -105,15 +93,8 @@ class _InputAudio(Part):
 
 
 class AudioPart(Part):
-    """A sound, for an audio model."""
-
     type: Literal["input_audio"]
     input_audio: _InputAudio
-
-    @property
-    def medium(self) -> tuple[Medium, str]:
-        """What it is, and its data."""
-        return "audio", self.input_audio.data
 
 
 ContentPart = Annotated[TextPart | ImagePart | AudioPart, Field(discriminator="type")]
@@ -127,8 +108,6 @@ class OfFunction(Part, Generic[Inner]):
 
 
 class NamedFunction(Part):
-    """The name of a declared tool."""
-
     name: str
 
 
@@ -139,22 +118,28 @@ class CalledFunction(NamedFunction):
 
 
 class ToolCall(OfFunction[CalledFunction]):
-    """A call in the history."""
-
     id: str | None = None
 
 
 class Function(Part):
-    """The function of a tool: its name and the JSON Schema of its arguments."""
-
     name: ToolName
     description: str | None = None
     parameters: ArgumentSchema | None = None
 
 
-class Message(Part):
-    """One turn of the conversation."""
+class FlatTool(Function):
+    """A tool in an API that has no `function` in it. Tools that an API's own servers run are refused."""
 
+    strict: bool | None = None
+
+    def chat(self) -> dict[str, Any]:
+        """The tool in chat's words."""
+        return function_of(
+            name=self.name, description=self.description, parameters=self.parameters, strict=self.strict
+        )
+
+
+class Message(Part):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Listed[ContentPart] | None = None
     name: str | None = None
@@ -163,10 +148,13 @@ class Message(Part):
     tool_call_id: str | None = None
 
     @property
-    def media(self) -> list[tuple[Medium, str]]:
+    def media(self) -> Iterator[tuple[Medium, str]]:
         """Its images and sounds, each with its data."""
-        parts = self.content if isinstance(self.content, list) else []
-        return [part.medium for part in parts if not isinstance(part, TextPart)]
+        for part in self.content if isinstance(self.content, list) else ():
+            if isinstance(part, ImagePart):
+                yield "image", part.image_url.url
+            elif isinstance(part, AudioPart):
+                yield "audio", part.input_audio.data
 
 
 class TemplateOptions(Part):
@@ -283,9 +271,7 @@ KNOWN: Mapping[Dialect, frozenset[str]] = {
     for name, spec in DIALECTS.items()
 }
 """Fields that the gateway reads or refuses, or an engine of the dialect takes."""
-_PLAIN_TURN = frozenset({"role", "content"})
-"""The fields of most turns."""
-_TURN = _PLAIN_TURN | {"name", "tool_calls", "tool_call_id", "reasoning_content"}
+_TURN = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"})
 
 
 def check_chat(body: dict[str, Any]) -> ChatRequest:
@@ -307,31 +293,23 @@ def _turn(message: Message, given: dict[str, Any], place: str) -> dict[str, Any]
 
     Raises BadField for a field that is not served.
     """
-    role, is_plain = message.role, given.keys() <= _PLAIN_TURN
-    if role not in ("user", "tool") and message.media:
+    role = message.role
+    if role not in ("user", "tool") and any(message.media):
         raise BadField(f"images and sounds come from users and tools, not from {role}", UNSUPPORTED)
-    if is_plain and role in ("user", "system", "tool") and message.content is not None:
-        return given
-    if not is_plain:
-        refuse_unserved(message.extra, place)
+    refuse_unserved(message.extra, place)
     turn = {name: value for name, value in given.items() if name in _TURN and value is not None}
     turn["role"] = "system" if role == "developer" else role  # templates know no developer
     content = turn.setdefault("content", "")
     if role == "assistant":
-        turn["content"] = without_thoughts(joined(content))
+        # One text: a tag may be split between two parts.
+        joined = content if isinstance(content, str) else "".join(part["text"] for part in content)
+        turn["content"] = without_thoughts(joined)
     if made := message.tool_calls:
-        calls = zip(made, given["tool_calls"], strict=True)
-        turn["tool_calls"] = [_call(call, each) for call, each in calls]
+        turn["tool_calls"] = [
+            present({**call, "function": {**call["function"], "arguments": read.function.arguments}})
+            for read, call in zip(made, given["tool_calls"], strict=True)
+        ]
     return turn
-
-
-def _call(call: ToolCall, given: dict[str, Any]) -> dict[str, Any]:
-    return present({**given, "function": {**given["function"], "arguments": call.function.arguments}})
-
-
-def joined(content: str | Iterable[dict[str, Any]]) -> str:
-    """One text: a tag may be split between two parts."""
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
 def without_thoughts(text: str) -> str:
@@ -347,11 +325,6 @@ def without_thoughts(text: str) -> str:
 
 
 # Chat's words for other APIs' values.
-
-
-def image_part(url: str, **more: Any) -> dict[str, Any]:
-    """An image."""
-    return {"type": "image_url", "image_url": {"url": url, **more}}
 
 
 def function_of(**fields: Any) -> dict[str, Any]:

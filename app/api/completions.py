@@ -46,13 +46,6 @@ class CompletionRequest(Request):
     max_tokens: TokenLimit | None = None
 
 
-def _prompts(given: str | list[str] | list[int] | list[list[int]]) -> tuple[str | list[int], ...]:
-    """Each prompt: a text, or a list of tokens."""
-    if isinstance(given, str) or isinstance(given[0], int):
-        return (given,)
-    return tuple(given)
-
-
 def stand_in(model: str, **fields: Any) -> ChatRequest:
     """A chat request for the core, which reads its fields; its message is not used."""
     return ChatRequest(model=model, messages=[Message(role="user", content="")], **fields)
@@ -123,18 +116,15 @@ class Completions(Surface):
         """The request. Raises BadField for fields that need the model's raw text."""
         asked = checked(CompletionRequest, json_object(raw))
         refuse_unserved(asked.extra)
-        body = asked.model_dump(exclude_none=True)
-        prompts = _prompts(asked.prompt)
+        body, given = asked.model_dump(exclude_none=True), asked.prompt
+        prompts = (given,) if isinstance(given, str) or isinstance(given[0], int) else tuple(given)
         count = len(prompts) * (asked.n or 1)
         if count > MAX_CHOICES:
             message = f"at most {MAX_CHOICES} choices a request: {len(prompts)} prompts make {count}"
             raise BadField(message, "too_many_choices", param="n")
-        chat = stand_in(
-            asked.model, stream=asked.stream, stream_options=asked.stream_options, max_tokens=asked.max_tokens
-        )
         body["prompt"] = prompts[0]
-        several = prompts if len(prompts) > 1 else ()
-        return ParsedRequest(chat, body, logprobs=asked.logprobs is not None, count=count, prompts=several)
+        chat = stand_in(**asked.model_dump(include={"model", "stream", "stream_options", "max_tokens"}))
+        return ParsedRequest(chat, body, logprobs=asked.logprobs is not None, count=count, prompts=prompts)
 
     def known(self, dialect: Dialect) -> Set[str]:
         return _OURS | CONTINUED[dialect]

@@ -12,12 +12,12 @@ from pydantic import Field
 
 from app.api.chat_request import (
     Base64,
+    FlatTool,
     TextPart,
     ThinkingSwitch,
     call_of,
     content_of,
     function_of,
-    image_part,
 )
 from app.api.items import Collector, Item
 from app.api.reading import ArgumentSchema, Declared, Listed, Part, Some, Stops, TokenLimit, ToolName
@@ -39,7 +39,8 @@ class _ImageBlock(Part):
     source: _Base64Source
 
     def chat(self) -> dict[str, Any]:
-        return image_part(f"data:{self.source.media_type};base64,{self.source.data}")
+        url = f"data:{self.source.media_type};base64,{self.source.data}"
+        return {"type": "image_url", "image_url": {"url": url}}
 
 
 class _ToolUseBlock(Part):
@@ -97,19 +98,9 @@ class _Turn(Part):
             yield {**said, "tool_calls": calls} if calls else said
 
 
-class _Tool(Part):
-    """A tool of the caller's. Tools that Anthropic's servers run are refused."""
-
+class _Tool(FlatTool):
     type: Literal["custom"] | None = None
-    name: ToolName
-    description: str | None = None
-    input_schema: ArgumentSchema
-    strict: bool | None = None
-
-    def chat(self) -> dict[str, Any]:
-        return function_of(
-            name=self.name, description=self.description, parameters=self.input_schema, strict=self.strict
-        )
+    parameters: Annotated[ArgumentSchema, Field(alias="input_schema")]
 
 
 class _ToolChoice(Part):

@@ -50,11 +50,8 @@ def _json_object(text: str, info: ValidationInfo) -> str:
 
 
 JSONObjectText = Annotated[str, AfterValidator(_json_object)]
-"""A JSON object, as text."""
 ArgumentSchema = Annotated[dict[str, Any], AfterValidator(check_schema)]
-"""The JSON Schema of a tool's arguments."""
 ResponseFormat = Annotated[dict[str, Any], AfterValidator(check_format)]
-"""The format of an answer, with its JSON Schema if it has one."""
 
 
 class Part(BaseModel):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BeforeValidator, Field
 
-from app.api.chat_request import Function, ImageData, call_of, content_of, function_of, image_part
+from app.api.chat_request import FlatTool, ImageData, call_of, content_of, function_of
 from app.api.items import Collector, Item
 from app.api.reading import (
     Declared,
@@ -43,7 +43,7 @@ class _InputImage(Part):
     detail: str | None = None
 
     def chat(self) -> dict[str, Any]:
-        return image_part(self.image_url, **present({"detail": self.detail}))
+        return {"type": "image_url", "image_url": present({"url": self.image_url, "detail": self.detail})}
 
 
 _Content = str | Listed[Annotated[_InputText | _InputImage, Field(discriminator="type")]]
@@ -83,16 +83,8 @@ _AnyItem = _MessageItem | _CallItem | _OutputItem | _ReasoningItem
 _Item = Annotated[_AnyItem, Field(discriminator="type"), BeforeValidator(_typed)]
 
 
-class _FunctionTool(Function):
-    """A tool of the caller's, flat. Tools that OpenAI's servers run are refused."""
-
+class _FunctionTool(FlatTool):
     type: Literal["function"]
-    strict: bool | None = None
-
-    def chat(self) -> dict[str, Any]:
-        return function_of(
-            name=self.name, description=self.description, parameters=self.parameters, strict=self.strict
-        )
 
 
 class _ToolChoice(Part):
