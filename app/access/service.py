@@ -85,7 +85,7 @@ class AccessService:
 
     def take(self, config: Config, admin_token: str, found: AccessRecords) -> None:
         """Replace keys, operators and the admin's token in one step. Those of the configuration have no time of creation."""
-        self._config, self._admin_token, self._records, now = config, admin_token, found, _now()
+        self._config, self._admin_token, self._records = config, admin_token, found
         self._keys = [
             KnownKey(name=f"key-{number}", digest=digest(key), created="")
             for number, key in enumerate(config.secrets.api_keys, 1)
@@ -95,12 +95,13 @@ class AccessService:
         keys = [key for key in self._keys if key.revoked is None]
         operators = [one for one in self._operators if one.revoked is None]
         self.accounts.take(keys, found.usages)
-        old = {key.old_digest: key for key in keys if key.old_digest and (key.old_until or "") > now}
-        self._old_secret_ends = min((key.old_until or "" for key in old.values()), default=NEVER)
-        named = {
-            **{key.digest: key.name for key in keys},
-            **{secret: key.name for secret, key in old.items()},
-        }
+        secrets = [(key.digest, key.name, NEVER) for key in keys]
+        secrets += [
+            (key.old_digest, key.name, key.old_until) for key in keys if key.old_digest and key.old_until
+        ]
+        valid = [one for one in secrets if one[2] > _now()]
+        self._old_secret_ends = min((until for *_, until in valid), default=NEVER)
+        named = {secret: name for secret, name, _ in valid}
         self.callers = KeyRing(named, closed=bool(found.keys) or not config.listen.is_loopback)
         self.operators = KeyRing({one.digest: one.name for one in operators})
         self.roles = {one.name: Role[one.role.upper()] for one in operators}

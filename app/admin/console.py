@@ -17,7 +17,6 @@ from app.http.replies import reply, reply_headers
 from gates.judge.formatting import title
 from gates.report import labels
 from gates.report.files import VerifiedReport
-from gates.report.page import page
 from gates.report.statement import Statement
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -42,9 +41,6 @@ HEADERS: Final = {
     "cache-control": "no-cache",
 }
 
-SANDBOX: Final = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
-"""A report is untrusted: if a browser opens it from here, it is treated as a page without an origin."""
-
 
 def console_router(reports: Reports) -> APIRouter:
     routes = APIRouter()
@@ -54,15 +50,6 @@ def console_router(reports: Reports) -> APIRouter:
     @routes.get("/admin/reports/{digest}/reading")
     async def read(request: Request, digest: str) -> Response:
         return reply(request, await reports.show(digest, lambda data: reading(reports.read(data))))
-
-    @routes.get("/admin/reports/{digest}/page", response_class=Response)
-    async def whole(request: Request, digest: str) -> Response:
-        def shown(data: bytes) -> str:
-            found = reports.read(data)
-            return page(found.statement, statement_digest=found.statement_digest, signers=found.signers)
-
-        headers = {**reply_headers(request), **SANDBOX}
-        return Response(await reports.show(digest, shown), headers=headers, media_type="text/html")
 
     return routes
 

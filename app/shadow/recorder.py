@@ -58,9 +58,7 @@ class Recorder:
         """Handle a finished request: a random share of the successful chats is recorded."""
         if self._ended or reply.ended != "ok" or not context.surface.is_chat:
             return
-        if context.parsed.count > 1 or context.parsed.chat.media:  # a record has one reply, and text only
-            return
-        if self._chance() >= self._settings.share:
+        if context.parsed.chat.media or self._chance() >= self._settings.share:  # a record holds text only
             return
         if len(context.body) > LONGEST:
             return self._dropped("too_long")

@@ -13,7 +13,7 @@ import pytest_asyncio
 from app.admin import routes
 from app.config.config import parse
 from gates.contracts.verdict import Verdict
-from tests.app.house import TOKEN, eventually
+from tests.app.house import TOKEN
 from tests.app.promotion.stage import Stage, callers, stage, tables
 from tests.app.promotion.stage import quick as quick
 from tests.browser.chromium import BINARY, INSTALL, Browser, Page, chromium
@@ -200,20 +200,6 @@ async def test_a_report_is_opened_in_the_words_of_its_judge(it: Stage, page: Pag
     assert await page.run(says("signed by a trusted key", "#reading"))
     await page.press("Escape", 27)
     await page.until("!document.getElementById('reading').open")
-
-
-async def test_a_report_is_saved_as_the_page_that_people_read(it: Stage, page: Page, tmp_path: Path) -> None:
-    report = await failed(it)
-    allowed = {"behavior": "allow", "downloadPath": str(tmp_path), "browserContextId": page.context}
-    await page.do("Browser.setDownloadBehavior", **allowed)
-    await enter(page)
-    await page.until(says(report[:15], "#reports"))
-    await page.click("button", f"{report[:15]}…")
-    await page.until("document.getElementById('reading').open")
-    await page.click("button", "Save the whole report (HTML)")
-    path = tmp_path / f"report-{report[7:15]}.html"
-    await eventually(path.exists)
-    assert "must not take over" in path.read_text("utf-8")
 
 
 async def test_the_progress_goes_on_where_a_broken_connection_ended(

@@ -219,11 +219,6 @@ async function openReport(digest) {
     table(["Gate", "Verdict", "Candidate", "Baseline", "Required"], read.gates.map((gate) =>
       [gate.title, chip(gate.decides ? gate.verdict : "advisory", gate.decides ? LOOK[gate.verdict] : ""), gate.candidate, gate.baseline, gate.required]), "No gate ran."),
     el("p", {}, el("code", {}, digest)));
-  $("reading-save").onclick = async () => {
-    const url = URL.createObjectURL(await (await open(`reports/${digest}/page`)).blob());
-    el("a", { href: url, download: `report-${digest.slice(7, 15)}.html` }).click();
-    URL.revokeObjectURL(url);
-  };
   $("reading").showModal();
   $("reading-close").focus();
 }

@@ -49,12 +49,10 @@ async def test_whatever_reads_a_report_does_it_in_their_thread(
         (reports, "open_report"),
         (reports, "_bytes_of"),
         (console, "reading"),
-        (console, "page"),
     ):
         monkeypatch.setattr(module, name, noted(getattr(module, name)))
     digest = await upload(home)
     assert (await home.operate(f"/admin/reports/{digest}")).raw == REPORT.read_bytes()
     assert (await home.operate(f"/admin/reports/{digest}/reading")).json["verdict"] == "pass"
-    assert b"<html" in (await home.operate(f"/admin/reports/{digest}/page")).raw
-    assert threads.keys() == {"open_report", "_bytes_of", "reading", "page"}
+    assert threads.keys() == {"open_report", "_bytes_of", "reading"}
     assert {name.partition("_")[0] for name in threads.values()} == {"read"}
