@@ -32,10 +32,8 @@ SWITCH_SECONDS = 0.0005
 write while a thread parses a large request."""
 TELL_SECONDS = 1.5  # seconds for callers to receive the error that ends their stream when the drain is over
 ACCEPTS = 16  # connections of a listener that are accepted in one iteration of the event loop
-SWEEP_TICKS = 20  # ticks (0.1 s) of uvicorn's server between checks for peers that read nothing
-SPARE_DESCRIPTORS = (
-    512  # open files beside callers' connections: to engines, logs, the registry, the listeners
-)
+SWEEP_TICKS = 10  # ticks (0.1 s) of uvicorn's server between looks at slow peers
+SPARE_DESCRIPTORS = 512  # open files beside callers' connections: to engines, logs, the registry, listeners
 
 
 class _Server(uvicorn.Server):

@@ -34,7 +34,7 @@ class Reports:
 
     def __init__(self, state: Path, promotions: PromotionService) -> None:
         self._state, self._promotions = state, promotions
-        self._reader = ThreadQueue(1, MOST_WAITING, "read")
+        self._reader = ThreadQueue(1, MOST_WAITING)
 
     async def keep(self, data: bytes, actor: str) -> tuple[dict[str, Any], bool]:
         """Store a report; what it is, and whether it is new. Raises RequestError (report_malformed), StorageFailed."""

@@ -11,7 +11,7 @@ The budget of one connection, beside the request body that the application takes
     64 KiB + one reply             bytes that the peer has not taken (the transport's high-water mark)
 
 A request must arrive within `read_seconds` of its first byte (the first one: of the connection's opening). A peer that
-takes no byte for `write_seconds` is cut off. A request in one read, as nearly all are, needs no timer.
+takes no byte for `write_seconds` is cut off. The server looks after both once a second (`sweep`), so no request sets a timer.
 
 It uses internals of uvicorn, which has no public way to do this, so pyproject.toml has an upper bound for uvicorn.
 """
@@ -64,8 +64,9 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **more)
         self._limits = limits
         self._count = count
-        self._due: asyncio.TimerHandle | None = None
-        self._is_arriving = True  # a request, or the first one is expected
+        self._since: float | None = (
+            self.loop.time()
+        )  # when what arrives of a request began; None: nothing does
         self._in_head = True
         self._framing = 0  # bytes of the request that are not its body, less what the body has paid for
         self._is_last = False  # the next request came too early: the connection ends with the reply
@@ -73,13 +74,11 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) <= (most := self._limits.connections):
-            return self._wait()
-        too_many = f"{most} connections are open on this listener: close some, or try again later"
-        self._refuse(Unavailable(too_many, "too_many_connections", retry_after=1))
+        if len(self.connections) > (most := self._limits.connections):
+            too_many = f"{most} connections are open on this listener: close some, or try again later"
+            self._refuse(Unavailable(too_many, "too_many_connections", retry_after=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
         super().connection_lost(exc)
         cycle: Any = self.cycle
         if cycle is not None and cycle.disconnected and cycle.on_lost is not None:
@@ -102,16 +101,17 @@ class Connection(HttpToolsProtocol):
             if not self._is_last:
                 self._refuse(fault if isinstance(fault, MannersError) else BadHTTP(_NO_HTTP))
             return
-        if not self._is_arriving:
-            return self._stop()
+        if self._since is None:
+            return
         if self._framing > MAX_HEAD_BYTES:
             return self._refuse(_too_large())
         self._framing = max(self._framing, 0)
-        if self._due is None:
-            self._wait()
 
     def sweep(self, now: float) -> None:
-        """Called every few seconds: cut off a peer that takes none of its bytes."""
+        """Called every second: end a request that came too slowly, and cut off a peer that takes none of its bytes."""
+        seconds = self._limits.read_seconds
+        if self._since is not None and now - self._since >= seconds and not self.transport.is_closing():
+            self._refuse(BadHTTP(f"the request did not arrive within {seconds:g} s", "request_timeout"))
         unsent, (before, since) = self.transport.get_write_buffer_size(), self._unsent
         if not unsent or unsent != before:
             self._unsent = (unsent, now)
@@ -126,7 +126,7 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive, self._is_last = False, True
             raise BadHTTP(_NO_HTTP)
         self._unset_keepalive_if_required()
-        self._is_arriving = self._in_head = True
+        self._since, self._in_head = self.loop.time(), True
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -148,8 +148,7 @@ class Connection(HttpToolsProtocol):
         headers = dict(self.headers)
         self._check(headers)
         self.expect_100_continue = headers.get(b"expect", b"").lower() == b"100-continue"
-        self._in_head = False
-        self._stop()  # the body has a time of its own
+        self._since, self._in_head = self.loop.time(), False  # the body has a time of its own
         super().on_headers_complete()
         cycle: Any = self.cycle
         cycle.on_lost = None  # the application may set a callback (`app.proxy.deadlines`)
@@ -161,7 +160,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return
-        self._is_arriving, self._framing = False, 0
+        self._since, self._framing = None, 0
         super().on_message_complete()
 
     def _check(self, headers: dict[bytes, bytes]) -> None:
@@ -192,23 +191,9 @@ class Connection(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.feed_data(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
-    def _wait(self) -> None:
-        self._due = self.loop.call_later(self._limits.read_seconds, self._late)
-
-    def _stop(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-
-    def _late(self) -> None:
-        self._due = None
-        if not self.transport.is_closing():
-            message = f"the request did not arrive within {self._limits.read_seconds:g} s"
-            self._refuse(BadHTTP(message, "request_timeout"))
-
     def _refuse(self, error: MannersError) -> None:
         """Send the error, unless a reply to this request has begun, and end the connection."""
-        self._stop()
+        self._since = None
         self._count(error.code)
         if self.cycle is None or self._in_head or not self.cycle.response_started:
             self.transport.write(_raw(error))

@@ -21,20 +21,13 @@ Made = TypeVar("Made")
 class AdmissionQueue:
     """A cap on concurrent requests with a bounded, first-come queue.
 
-    `served` is what those are that have a place, in words for callers. `waited` is called with the seconds that a request
-    has waited, until it had a place or gave up.
+    `waited` is called with the seconds that a request has waited, until it had a place or gave up.
     """
 
     def __init__(
-        self,
-        concurrency: int,
-        queue: int,
-        served: str = "served",
-        waited: Callable[[float], None] = lambda seconds: None,
+        self, concurrency: int, queue: int, waited: Callable[[float], None] = lambda seconds: None
     ) -> None:
-        self.concurrency = concurrency
-        self.room = queue
-        self._served = served
+        self.concurrency, self.room = concurrency, queue
         self._waited = waited
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.in_flight = 0
@@ -58,9 +51,7 @@ class AdmissionQueue:
             self.in_flight += 1
             return self._waited(0.0)
         if len(self._waiting) >= self.room:
-            raise Busy(
-                f"{self.in_flight} requests are being {self._served} and {self.waiting} wait; try later"
-            )
+            raise Busy(f"{self.in_flight} requests are being served and {self.waiting} wait; try later")
         began, turn = time.perf_counter(), asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -90,31 +81,25 @@ class AdmissionQueue:
                 turn.set_result(None)
 
 
-class FairScheduler:
+class FairScheduler(asyncio.Lock):
     """Lets requests that cost milliseconds of the event loop go on in their order, one in each of its iterations.
 
     A thousand connections may ask for `/metrics` at once: without turns, the loop would answer them all before it serves
     a stream.
     """
 
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-
     async def turn(self) -> None:
         """Wait for the caller's turn. A cancelled caller loses it to the next."""
-        async with self._lock:
+        async with self:
             await asyncio.sleep(0)
 
 
 class ThreadQueue:
-    """`count` threads for work that may take long, so that others are served meanwhile, and a queue of `waiting` before them.
+    """`count` threads for work that may take long, so that others are served meanwhile, and a queue of `waiting` before them."""
 
-    `served` is what is done with requests, in words for callers.
-    """
-
-    def __init__(self, count: int, waiting: int, served: str) -> None:
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix=served)
-        self.line = AdmissionQueue(count, waiting, served)
+    def __init__(self, count: int, waiting: int) -> None:
+        self._threads = ThreadPoolExecutor(count)
+        self.line = AdmissionQueue(count, waiting)
 
     async def do(
         self,

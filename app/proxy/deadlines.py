@@ -23,6 +23,11 @@ STARVED_SECONDS = 0.25
 """The timer fired so late: our loop was starved, and what engines and callers sent is still unread. Look again after
 GRACE_SECONDS."""
 GRACE_SECONDS = 0.1
+_LATE = {
+    "first_token": "no token came from the engine",
+    "idle": "the engine fell silent in mid-reply",
+    "total": "the reply was not over",
+}
 
 
 class ClientGone(Exception):
@@ -41,9 +46,7 @@ class Deadlines:
     timeouts: Timeouts  # to be set before `begin`
 
     patience = 0.0  # for the engine's first token in seconds, where the model names none
-    next_engine: Callable[[], object | None] = staticmethod(
-        lambda: None
-    )  # that takes the request if this one is given up
+    next_engine: Callable[[], object | None] = staticmethod(lambda: None)  # that would take the request
     begun = 0.0  # when the engine was asked
     progress = 0.0  # when the engine last gave a token; 0: not yet
     full_since = 0.0  # when the caller stopped to read, and the engine was paused; 0: it reads
@@ -145,7 +148,10 @@ class Deadlines:
         with route_errors_to(self.fail):  # without its timer an exchange could last for ever
             now = time.perf_counter()
             at, cause = self._due()
-            if now < at or (cause == "first_token" and self._waits_on(now)):
+            may_wait = cause == "first_token" and self.timeouts.first_token is None
+            if now >= at and may_wait and self.next_engine() is None:  # nobody is better off without it
+                self._first_by = at = now + self.patience
+            if now < at:
                 self._arm(now)
             elif now - self._look_at > STARVED_SECONDS:
                 self._look_at = now + GRACE_SECONDS
@@ -163,13 +169,6 @@ class Deadlines:
             return min((self.progress + self.timeouts.idle, "idle"), (self._total_by, "total"))
         return min((self._first_by, "first_token"), (self._total_by, "total"))
 
-    def _waits_on(self, now: float) -> bool:
-        """Whether nobody is better off if this engine is given up: no limit was configured, and no other engine takes requests."""
-        if self.timeouts.first_token is not None or self.next_engine() is not None:
-            return False
-        self._first_by = now + self.patience
-        return True
-
     def _end(self, error: Exception) -> None:
         if self._error is None:
             self._error = error
@@ -178,9 +177,5 @@ class Deadlines:
     def _too_late(self, cause: str) -> Exception:
         if cause == "client":
             return ClientGone()
-        seconds, what = {
-            "first_token": (self.timeouts.first_token or self.patience, "no token came from the engine"),
-            "idle": (self.timeouts.idle, "the engine fell silent in mid-reply"),
-            "total": (self.timeouts.total, "the reply was not over"),
-        }[cause]
-        return EngineTimeout(f"{what} within {seconds:g} s", f"{cause}_timeout")
+        seconds = getattr(self.timeouts, cause) or self.patience
+        return EngineTimeout(f"{_LATE[cause]} within {seconds:g} s", f"{cause}_timeout")

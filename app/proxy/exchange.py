@@ -146,7 +146,6 @@ class Exchange:
             return False
         try:
             self._answered(reply, over)
-            reply.set_body_consumer(self)
         except BaseException as error:
             self._fail(as_internal_error(error))
         return True
@@ -189,29 +188,28 @@ class Exchange:
         """A read from the engine."""
         if self._over.done():
             return
-        pipeline, now, texts = self._pipeline, time.perf_counter(), None
+        pipeline, now = self._pipeline, time.perf_counter()
         self._bytes += len(data)
         if self._context.is_metered:
             self._last = data
             if not data.isascii():
                 self._beyond_ascii += len(data) - len(data.decode("utf-8", "replace"))
+        translate = as_upstream_error
         try:
             if self._watch is not None:
                 self._read_each(data, now)
             elif not self._takes_short_way or (texts := pipeline.passes(data)) is None:
                 self._take(pipeline.feed(data), now)
-        except BaseException as error:
-            return self._fail(as_upstream_error(error))
-        if texts is not None:
-            try:
+            else:
+                translate = as_internal_error
                 text = "".join(texts)
                 self._deadlines.progress = now
                 self._clocks.text(text, now)
                 self._audit.text(text)
                 if body := self._writer.encode(texts):
                     self._writer.write(body)
-            except BaseException as error:
-                return self._fail(as_internal_error(error))
+        except BaseException as error:
+            return self._fail(translate(error))
         limits = self._limits
         if self._bytes > limits.max_stream_bytes or pipeline.size > limits.max_reply_bytes:
             self.end(self._too_large())

@@ -43,7 +43,7 @@ class RequestReader:
 
     def __init__(self) -> None:
         self._turns = FairScheduler()
-        self._threads = ThreadQueue(REQUEST_THREADS, MOST_WAITING, "read")
+        self._threads = ThreadQueue(REQUEST_THREADS, MOST_WAITING)
 
     async def read(self, surface: Surface, raw: bytes, max_messages: int) -> ParsedRequest:
         """The checked request. Raises RequestError, Busy."""

@@ -152,6 +152,6 @@ class ReplyWriter:
             self._catching_up = None
             self._context.deadlines.free()
             if self._reply is not None:
-                self._reply.resume()
+                self._reply.pause(False)
             if self._end and not self._cycle.disconnected:
                 self._complete()

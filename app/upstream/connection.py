@@ -38,7 +38,17 @@ def unreachable(error: OSError) -> MannersError:
     return EngineDown(f"the engine could not be reached ({type(error).__name__})", code)
 
 
-class ResponseHandler(Protocol):
+class Sink(Protocol):
+    """Takes the body of a reply. If a method raises, the connection ends and `end` is called (again) with an error."""
+
+    def data(self, data: bytes) -> None:
+        """A part of the body."""
+
+    def end(self, error: MannersError | None) -> None:
+        """The body is complete; `error`: it was cut off."""
+
+
+class ResponseHandler(Sink, Protocol):
     """Handles a reply in callbacks, so that no task wakes for its head."""
 
     def sent(self, reply: "EngineReply") -> None:
@@ -46,20 +56,7 @@ class ResponseHandler(Protocol):
         done here adds nothing to the time to first token."""
 
     def begins(self, reply: "EngineReply", over: "asyncio.Future[None]") -> bool:
-        """The head has arrived. True: the handler takes the reply, and completes `over`, which `send` returned."""
-
-
-class Sink(Protocol):
-    """Takes the body of a reply, in the event loop's thread.
-
-    If either method raises, the connection ends and `end` is called (again) with an error.
-    """
-
-    def data(self, data: bytes) -> None:
-        """A part of the body."""
-
-    def end(self, error: MannersError | None) -> None:
-        """The body is complete; `error`: it was cut off."""
+        """The head has arrived. True: the handler takes the body, and completes `over`, which `send` returned."""
 
 
 class EngineReply(asyncio.Protocol):
@@ -74,7 +71,6 @@ class EngineReply(asyncio.Protocol):
         self.lost = False
         self.idle_since = 0.0
         self._transport: asyncio.Transport | None = None
-        self._unread: select.poll | None = None  # tells whether the socket holds bytes
         self._head: asyncio.Future[None] | None = None
         self._handler: ResponseHandler | None = None
         self._sink: Sink | None = None
@@ -117,17 +113,11 @@ class EngineReply(asyncio.Protocol):
         self.set_body_consumer(reader)
         return await reader.done
 
-    def pause(self) -> None:
-        """Pause reading: the caller cannot keep up."""
-        self._is_paused = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        """Resume reading."""
-        self._is_paused = False
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+    def pause(self, is_paused: bool = True) -> None:
+        """Pause reading, as the caller cannot keep up, or resume it."""
+        self._is_paused = is_paused
+        if (transport := self._transport) is not None and not transport.is_closing():
+            (transport.pause_reading if is_paused else transport.resume_reading)()
 
     def close(self) -> None:
         """Abort whatever is outstanding. Never waits; may be called at any time."""
@@ -159,11 +149,10 @@ class EngineReply(asyncio.Protocol):
     @property
     def is_silent(self) -> bool:
         """Whether the socket holds neither data nor an end. The event loop would take unread bytes for the next reply."""
-        if self._unread is None:
-            assert self._transport is not None
-            self._unread = select.poll()
-            self._unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not self._unread.poll(0)
+        assert self._transport is not None
+        unread = select.poll()
+        unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not unread.poll(0)
 
     # Called by asyncio.
 
@@ -258,7 +247,7 @@ class EngineReply(asyncio.Protocol):
             return
         handler, self._handler = self._handler, None  # free it now, not during the next request
         if handler is not None and handler.begins(self, self._head):
-            self._head = None
+            self._head, self._sink = None, handler
         else:
             self._head.set_result(None)
 

@@ -38,7 +38,7 @@ SERVING = (
     "app.upstream.client", "app.proxy.exchange", "app.proxy.reply_writer", "app.proxy.deadlines",
     "app.telemetry.clocks", "app.stream.encode", "app.api.surface", "app.stream.audit",
 )  # fmt: skip
-OURS = {"send", "set_body_consumer", "pause", "resume", "close", "abort"}
+OURS = {"send", "set_body_consumer", "pause", "close", "abort"}
 """Methods of the reading modules that the gateway calls on its own account."""
 NOT_RAISING = {EngineReply._received, Upstream.give_back}
 """The event loop calls the one with a read, and each request ends with the other: an exception before its first line would lose

@@ -70,7 +70,7 @@ async def test_so_many_wait_for_a_thread_and_no_more(surface: Surfaces) -> None:
     )
     with pytest.raises(Busy) as refused:
         await reads(reader, surface, MUCH)
-    assert (refused.value.code, "are being read" in refused.value.message) == ("queue_full", True)
+    assert (refused.value.code, "are being served" in refused.value.message) == ("queue_full", True)
     assert await reads(reader, surface, LITTLE) == LITTLE  # it needs no thread
     surface.open.set()
     assert await asyncio.gather(*tasks) == [MUCH] * len(tasks)
