@@ -6,12 +6,12 @@ Requests and timing are those of the latency gate (`gates.run`); the cells of th
 
 import argparse
 import asyncio
-import json
 import tempfile
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from app.cli.terminal import show_rows
 from app.config.config import load
@@ -36,12 +36,9 @@ def run(args: argparse.Namespace) -> int:
     """Measure, and print the table and the reasons of failures; as JSON a time that was not reached is null."""
     suite, rows = asyncio.run(_measured(args))
     if args.json:
-        told = [
-            {k: matrix.finite(v) if isinstance(v, float) else v for k, v in asdict(row).items()}
-            for row in rows
-        ]
         units = {"ttft": "ms", "sentence": "ms", "decode": "tokens/s"}
-        print(json.dumps({"suite": suite, "units": units, "rows": told}, indent=1))
+        told = msgspec.json.encode({"suite": suite, "units": units, "rows": rows})
+        print(msgspec.json.format(told, indent=1).decode())
         return 0
     print(f"suite {suite}: medians of first content and first sentence in ms, of decoding in tokens/s; "
           "a whole reply shows its first content with its last")  # fmt: skip

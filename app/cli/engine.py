@@ -30,8 +30,6 @@ from deploy.memory.lease import Lease, lease_path
 
 UNREACHABLE = 2
 """The exit code for an engine that does not stream."""
-CHILDREN = ("embedded", "process")
-"""The drivers whose engines are children of the process that starts them."""
 REACH_SECONDS = 10.0
 """How long `check` waits until the engine streams its first token."""
 
@@ -116,7 +114,7 @@ async def _up(args: argparse.Namespace, config: Config, spec: EngineSpec) -> int
     facts = {"engine": spec.name, "url": state.url, "pid": state.pid, "build": state.abilities.build}
     said = json.dumps({**facts, "spec": digest}) if args.json else f"{spec.name} streams at {state.url}"
     print(said, flush=True)
-    if spec.driver in CHILDREN:
+    if spec.driver in ("embedded", "process"):
         print("the engine is a child of this command and ends with it: Ctrl-C", file=sys.stderr, flush=True)
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()

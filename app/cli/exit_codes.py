@@ -23,8 +23,6 @@ def run(name: str, module: str, args: argparse.Namespace) -> int:
         return int(importlib.import_module(f"app.cli.{module}").run(args))
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        raise
     except Exception as error:
         if (code := _code(error)) is None:
             raise
@@ -41,6 +39,7 @@ def _code(error: Exception) -> int | None:
     from gates.contracts import errors as gates
 
     codes: dict[Any, int | None] = {  # the special ones first
+        BrokenPipeError: None,
         CommandError: getattr(error, "code", None),
         ConfigError: EX_CONFIG,
         deploy.SpecError: EX_USAGE,
@@ -58,6 +57,5 @@ def _code(error: Exception) -> int | None:
 def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
-    code = getattr(error, "code", None)
-    said = str(error) or "no answer came in time"
+    code, said = getattr(error, "code", None), str(error) or "no answer came in time"
     return f"{code}: {said}" if isinstance(code, str) else said

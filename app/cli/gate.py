@@ -204,10 +204,8 @@ def _verify(args: argparse.Namespace, config: Config) -> int:
         samples=samples if samples.exists() else None,
         artefact=folder,
     )
-    print(
-        *(f"yes  {line}" for line in found.checked), *(f"?    {line}" for line in found.unchecked), sep="\n"
-    )
-    print(f"{found.statement.verdict}: {found.digest}")
+    lines = [*(f"yes  {line}" for line in found.checked), *(f"?    {line}" for line in found.unchecked)]
+    print(*lines, f"{found.statement.verdict}: {found.digest}", sep="\n")
     return 0
 
 

@@ -63,8 +63,7 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     starts. With `--any-baseline` the last two are not: the run can show that a candidate fails, and never that it
     passes. Engines that are named by their addresses have no artefact, and count as forms of one model.
 
-    Raises SuiteError, PolicyError, ConfigError; RunError: an engine has no artefact, or does not start;
-    ManifestError: a folder differs from its manifest, or no promotion could accept the baseline.
+    Raises GatesError, ConfigError.
     """
     suite, candidate, baseline = args.suite or config.gates.suite, args.candidate, args.baseline
     policy, cases = judged_by(args, config, load_suite(suite))

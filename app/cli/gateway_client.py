@@ -137,9 +137,7 @@ def connected(args: argparse.Namespace, offline: bool) -> Iterator[GatewayClient
     runs = None if args.config else running.find()
     token = read_admin_token(config.secrets.admin_token, Path(runs.state) if runs else config.state_dir)
     if token is None:
-        raise ConfigError(
-            "no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway has made one"
-        )
+        raise ConfigError("no admin token: set MANNERS_ADMIN_TOKEN, or run this where the gateway made one")
     yield GatewayClient(args.admin or (runs.admin if runs else f"http://{config.admin}"), token)
 
 

@@ -38,7 +38,11 @@ def _log(statement: Statement, arm: str, samples: list[Sample]) -> dict[str, Any
         outcome = outcomes.get(sample.key.digest, "ok")
         shown.append(_sample(sample, epochs[case], outcome, why[case] if outcome != "ok" else ()))
     name, digest, n = statement.suite.name, statement.suite.digest.removeprefix("sha256:")[:16], len(samples)
-    shares = {t.gate: t.ok / t.n for t in statement.tallies if t.arm == arm and not t.named and t.n}
+    scores = [
+        {"name": one.gate, "scorer": one.gate, "metrics": {"good": {"name": "good", "value": one.ok / one.n}}}
+        for one in statement.tallies
+        if one.arm == arm and not one.named and one.n
+    ]
     return {
         "version": 2,
         "status": "success",
@@ -54,14 +58,7 @@ def _log(statement: Statement, arm: str, samples: list[Sample]) -> dict[str, Any
             "metadata": {"verdict": statement.verdict, "reasons": statement.decision.reasons},
         },
         "plan": {"name": "plan", "steps": []},
-        "results": {
-            "total_samples": n,
-            "completed_samples": n,
-            "scores": [
-                {"name": gate, "scorer": gate, "metrics": {"good": {"name": "good", "value": share}}}
-                for gate, share in shares.items()
-            ],
-        },
+        "results": {"total_samples": n, "completed_samples": n, "scores": scores},
         "stats": {"started_at": samples[0].started, "completed_at": statement.created},
         "samples": shown,
     }

@@ -168,11 +168,6 @@ def quantile(values: Iterable[float], q: float) -> float | None:
     return ordered[max(0, -int(-q * len(ordered) // 1) - 1)] if ordered else None
 
 
-def finite(value: float | None) -> float | None:
-    """None for infinity, which JSON does not have."""
-    return None if value is None or isinf(value) else round(value, 3)
-
-
 TITLES: Final = (
     "engine", "thinking", "reply", "prompt", "n", "failed",
     "first content", "p95", "first sentence", "decode", "slow 5 %",
