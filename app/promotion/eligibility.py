@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from app.engines.identity import UNKNOWN
 from app.promotion.state_machine import EffectEvidence, FailureReason, RefusalError
 from app.registry.values import KnownEngine, Revocation, Thing
@@ -20,7 +18,7 @@ from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics
 from gates.policy.policy import NumericsRule, Policy
 from gates.report import checks
-from gates.report.files import VerifiedReport, open_report
+from gates.report.files import VerifiedReport
 from gates.report.statement import EngineIdentity, Statement, parse_time
 
 T = TypeVar("T")
@@ -32,9 +30,7 @@ Origin = tuple[str | None, Mapping[str, str]]
 class EligibilityFacts:
     """The inputs of the checks."""
 
-    asked: str | None  # digest of the report that was named
-    report: bytes | None  # None: it is not stored here
-    trusted: Mapping[str, Ed25519PublicKey]
+    report: VerifiedReport | ReportError  # that was named, or why it is missing or not to be trusted
     now: datetime  # with a zone
     max_age_days: float | None
     # The present root digest of the weights, and the engine as it would be started; or why the weights are not sound.
@@ -72,7 +68,7 @@ def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEviden
             waivers[error.code] = str(error)
             return None
 
-    opened = passed(lambda: _opened(facts))
+    opened = passed(lambda: _genuine(facts.report))
     if fault := _revoked(_named(facts, opened), facts.revocations):
         raise RefusalError(fault)
     if isinstance(facts.candidate, str):
@@ -90,15 +86,10 @@ def refusal_of_rollback(known: KnownEngine, revocations: Iterable[Revocation]) -
 # ---------------------------------------------------------------------------------- the checks
 
 
-def _opened(facts: EligibilityFacts) -> VerifiedReport:
-    """The report with its signature verified. Raises ReportError."""
-    if facts.report is None:
-        named = f"there is no report {facts.asked:.80} here" if facts.asked else "no report was named"
-        raise ReportError("report_missing", f"{named}; upload it to /admin/reports")
-    opened = open_report(facts.report, facts.trusted)
-    if facts.asked is not None and opened.digest != facts.asked:
-        raise ReportError("report_signature", f"the report on file is not {facts.asked:.80} any more")
-    return opened
+def _genuine(report: VerifiedReport | ReportError) -> VerifiedReport:
+    if isinstance(report, ReportError):
+        raise report
+    return report
 
 
 def _named(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[tuple[Thing, str | None]]:

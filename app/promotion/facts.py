@@ -1,6 +1,7 @@
 """Collects the inputs of `app.promotion.eligibility`: from the registry, the configuration and the files."""
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -25,9 +26,9 @@ from gates.contracts.errors import GatesError, KeyFileError, ManifestError, Repo
 from gates.policy.load import policy_for
 from gates.policy.policy import Policy
 from gates.report.checks import first_few
-from gates.report.files import open_report, read_bounded
+from gates.report.files import VerifiedReport, open_report
 from gates.report.keys import trusted
-from gates.report.statement import EngineIdentity, Statement
+from gates.report.statement import EngineIdentity
 from gates.suite.load import load_suite
 
 KEYS = "keys"
@@ -104,9 +105,7 @@ def collect(
     except ManifestError as error:
         candidate = str(error)
     return EligibilityFacts(
-        asked=found.asked,
-        report=_bytes(found.report, config.state_dir),
-        trusted=_keys(config.state_dir),
+        report=opened(found, config.state_dir),
         now=now,
         max_age_days=config.gates.max_age_days,
         candidate=candidate,
@@ -121,29 +120,22 @@ def collect(
     )
 
 
-def reported(found: RegistryRecords, state_dir: Path) -> Statement | None:
-    """What a report states; None without a report whose signature holds."""
-    report = _bytes(found.report, state_dir)
+def opened(found: RegistryRecords, state_dir: Path) -> VerifiedReport | ReportError:
+    """The report that was named, if a trusted key has signed it; else report_missing or report_signature."""
+    named = f"there is no report {found.asked:.80} here" if found.asked else "no report was named"
+    missing = ReportError("report_missing", f"{named}; upload it to /admin/reports")
+    if found.report is None:
+        return missing
+    keys: Mapping[str, Ed25519PublicKey] = {}  # if a key file is malformed, no signature is accepted
+    with suppress(KeyFileError):
+        keys = trusted([state_dir / KEYS])
     try:
-        return open_report(report, _keys(state_dir)).statement if report else None
-    except ReportError:
-        return None
-
-
-def _keys(state_dir: Path) -> Mapping[str, Ed25519PublicKey]:
-    """The trusted keys; none if a key file is malformed, and then no signature is accepted."""
-    try:
-        return trusted([state_dir / KEYS])
-    except KeyFileError:
-        return {}
-
-
-def _bytes(known: KnownReport | None, state_dir: Path) -> bytes | None:
-    """The report's file; None if it is missing, or too large to be a report."""
-    try:
-        return read_bounded(state_dir / known.path) if known else None
-    except ReportError:
-        return None
+        report = open_report(state_dir / found.report.path, keys)
+    except ReportError as error:
+        return missing if error.code == "report_missing" else error
+    if report.digest != found.report.digest:
+        return ReportError("report_signature", f"the report on file is not {found.asked:.80} any more")
+    return report
 
 
 def verified(spec: EngineSpec, reads_weights: bool = True) -> Artefact:

@@ -19,7 +19,7 @@ from app.engines.identity import target_of
 from app.engines.pool import EnginePool
 from app.promotion import canary, eligibility, inspection, overrides
 from app.promotion.bake import ALPHA, BakeLimits
-from app.promotion.facts import RegistryRecords, collect, gates_in_force, records, reported
+from app.promotion.facts import RegistryRecords, collect, gates_in_force, opened, records
 from app.promotion.memory_admission import MemoryAdmission
 from app.promotion.repository import RegistryExecutor, rests_on_report
 from app.promotion.requests import ModelSnapshot, snapshot
@@ -42,6 +42,7 @@ from deploy.engine.engine import EngineState
 from deploy.engine.supervised import Engine
 from gates.contracts.errors import ReportError
 from gates.report import checks
+from gates.report.files import VerifiedReport
 from gates.report.statement import Statement
 
 ANSWER_SECONDS = 0.5
@@ -229,7 +230,8 @@ async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> E
     if plan.report is not None:
         found = await _records(deps, plan)
         waived = found.waived
-        stated = await asyncio.to_thread(reported, found, deps.config.state_dir)
+        report = await asyncio.to_thread(opened, found, deps.config.state_dir)
+        stated = report.statement if isinstance(report, VerifiedReport) else None
     # Without a report, or with one of another engine that was let in, it has to match the configuration.
     judged = stated.candidate.engine if stated is not None and "mismatch_engine" not in waived else None
     engine = deps.pool.backend(spec, plan.model).make()

@@ -12,7 +12,7 @@ import pytest
 from app.engines.identity import describe
 from app.promotion import eligibility
 from app.promotion.eligibility import EligibilityFacts
-from app.promotion.facts import RegistryRecords, collect, records, reported
+from app.promotion.facts import RegistryRecords, collect, opened, records
 from app.promotion.state_machine import (
     EffectError,
     FailureReason,
@@ -26,12 +26,13 @@ from app.registry.values import AuditEntry, KnownEngine, KnownReport, Revocation
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact
 from gates.artefact.artefact import Provenance
+from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics, Part
 from gates.contracts.verdict import Verdict
 from gates.policy.load import load_policy
 from gates.policy.policy import NumericsRule, RequiredResult
 from gates.report import dsse
-from gates.report.files import open_report
+from gates.report.files import VerifiedReport, open_report
 from gates.report.keys import load_or_make
 from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement, digest_of
 from gates.report.statement import render as statement_text
@@ -59,17 +60,21 @@ GOOD = replace(
 """Without its two thousand samples, which nobody asks for here."""
 REPORT = signed(GOOD)
 OPENED = open_report(REPORT, {SIGNER: KEY.public_key()})
+MISSING = ReportError("report_missing", "there is no report here")
 FACTS = EligibilityFacts(
-    asked=OPENED.digest, report=REPORT, trusted={SIGNER: KEY.public_key()}, now=WHEN + timedelta(days=2), max_age_days=7,
+    report=OPENED, now=WHEN + timedelta(days=2), max_age_days=7,
     candidate=(CANDIDATE.model.root, replace(CANDIDATE.engine, build="unknown")), spec=SPEC,
     suite=GOOD.suite.digest, policy=POLICY,
 )  # fmt: skip
 
 
+def opening(statement: Statement) -> VerifiedReport:
+    return open_report(signed(statement), {SIGNER: KEY.public_key()})
+
+
 def stating(**changes: object) -> EligibilityFacts:
     """The facts with a report that states something else."""
-    report = signed(replace(GOOD, **changes))  # type: ignore[arg-type]
-    return replace(FACTS, report=report, asked=None)
+    return replace(FACTS, report=opening(replace(GOOD, **changes)))  # type: ignore[arg-type]
 
 
 def refusal(facts: EligibilityFacts, waived: Collection[str] = ()) -> FailureReason | None:
@@ -93,7 +98,7 @@ def of_another_base() -> EligibilityFacts:
 def test_a_sound_report_lets_the_candidate_in_with_its_evidence() -> None:
     assert refusal(FACTS) is None
     found = eligibility.check(FACTS)
-    assert (found["age_days"], found["verdict"], found["report"]) == (2.0, "pass", FACTS.asked)
+    assert (found["age_days"], found["verdict"], found["report"]) == (2.0, "pass", OPENED.digest)
     assert found["artefact"] == CANDIDATE.model.root and found["signers"] == [SIGNER]
 
 
@@ -130,10 +135,9 @@ def computing(found: Numerics) -> EligibilityFacts:
 def permitting(facts: EligibilityFacts, *parts: Part, required: bool = False) -> EligibilityFacts:
     """The facts under a policy with this rule, of which the report is one."""
     policy = replace(POLICY, numerics=NumericsRule(parts, required))
-    assert facts.report is not None
-    stated = open_report(facts.report, FACTS.trusted).statement
-    report = signed(replace(stated, policy=Pinned(POLICY.name, 1, policy.digest)))
-    return replace(facts, report=report, asked=None, policy=policy)
+    assert not isinstance(facts.report, ReportError)
+    stated = replace(facts.report.statement, policy=Pinned(POLICY.name, 1, policy.digest))
+    return replace(facts, report=opening(stated), policy=policy)
 
 
 def sequential(mode: Literal["refused", "allowed"]) -> EligibilityFacts:
@@ -152,10 +156,7 @@ def with_cache(kind: str, *args: str) -> EligibilityFacts:
 HEARD = {"judged": "through", "reasoning": "strip"}
 
 REFUSALS: list[tuple[str, Callable[[], EligibilityFacts]]] = [
-    ("report_missing", lambda: replace(FACTS, report=None)),
-    ("report_missing", lambda: replace(FACTS, report=None, asked=None)),
-    ("report_signature", lambda: replace(FACTS, trusted={SIGNER: OTHER_KEY.public_key()})),
-    ("report_signature", lambda: replace(FACTS, asked=examples.sha("another report"))),
+    ("report_missing", lambda: replace(FACTS, report=MISSING)),
     ("report_stale", lambda: replace(FACTS, now=WHEN + timedelta(days=8))),
     ("verdict_not_pass", lambda: stating(decision=replace(GOOD.decision, verdict=Verdict.INCONCLUSIVE))),
     ("mismatch_artefact", lambda: serving(examples.sha("other weights"))),
@@ -234,8 +235,8 @@ def test_what_differs_without_harm_is_let_in() -> None:
 
 def test_a_report_that_another_key_signed_again_is_as_revoked_as_it_was() -> None:
     again, other = dsse.sign(dsse.parse(REPORT).payload, OTHER_KEY), OTHER_KEY.public_key()
-    facts = replace(revoked("report", OPENED.statement_digest), report=dsse.render(again), asked=None)
-    facts = replace(facts, trusted={dsse.key_id(other): other})
+    report = open_report(dsse.render(again), {dsse.key_id(other): other})
+    facts = replace(revoked("report", OPENED.statement_digest), report=report)
     assert (fault := refusal(facts)) and fault.code == "revoked"
 
 
@@ -260,7 +261,7 @@ def test_behind_a_waived_question_the_others_are_still_asked() -> None:
 
 
 def test_without_a_report_the_weights_must_still_be_sound_and_not_revoked() -> None:
-    none = replace(FACTS, report=None)
+    none = replace(FACTS, report=MISSING)
     found = eligibility.check(none, {"report_missing"})
     assert found["artefact"] == CANDIDATE.model.root and "report" not in found
     for facts, code in (
@@ -360,12 +361,13 @@ def test_what_lies_on_the_disk_is_let_in_unless_something_of_it_changed(place: P
 
 def test_the_judged_engine_is_told_only_of_a_genuine_report(place: Place) -> None:
     found = place.found(place.digest)
-    stated = reported(found, place.state)
-    assert stated is not None
-    assert (stated.candidate.model.root, stated.candidate.engine) == place.facts().candidate
+    report = opened(found, place.state)
+    assert not isinstance(report, ReportError)
+    stated = report.statement.candidate
+    assert (stated.model.root, stated.engine) == place.facts().candidate
     (place.state / "keys" / "report.pub").unlink()
-    assert reported(found, place.state) is None
-    assert reported(place.found(None), place.state) is None
+    assert isinstance(opened(found, place.state), ReportError)
+    assert isinstance(opened(place.found(None), place.state), ReportError)
 
 
 def code(facts: EligibilityFacts) -> str | None:
@@ -389,6 +391,12 @@ def test_a_report_that_was_never_uploaded_or_was_lost_is_missing(place: Place) -
 
 def test_without_a_key_to_trust_no_signature_is_believed(place: Place) -> None:
     (place.state / "keys" / "report.pub").unlink()
+    assert code(place.facts()) == "report_signature"
+
+
+def test_another_report_in_its_file_is_not_believed(place: Place) -> None:
+    other = dsse.sign(statement_text(GOOD), load_or_make(place.state / "keys"))
+    (place.state / "reports" / "one.json").write_bytes(dsse.render(other))
     assert code(place.facts()) == "report_signature"
 
 
