@@ -12,12 +12,10 @@ from app.config import running
 from gates.reply.chunks import parse_payload
 from gates.reply.events import Broken, CallArguments, CallStart, Text
 
-DEFAULT_URL = "http://127.0.0.1:8080"
-
 
 def run(args: argparse.Namespace) -> int:
     """Send one message, or hold a conversation until end of input; the exit code."""
-    url = args.url or (runs.public if (runs := running.find()) else DEFAULT_URL)
+    url = args.url or (runs.public if (runs := running.find()) else "http://127.0.0.1:8080")
     token = os.environ.get("MANNERS_API_KEYS", "none").split(",")[0]
     client, console = GatewayClient(url, token, "/v1/"), Console(highlight=False, markup=False, emoji=False)
     body: dict[str, Any] = {"model": args.model or _first_model(client, url), "messages": [], "stream": True}

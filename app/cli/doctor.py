@@ -33,8 +33,7 @@ def run(args: argparse.Namespace) -> int:
     findings = examine(gather(args.config or EMBEDDED_DEFAULT))
     state, unasked = worst(findings), silent(findings)
     if args.json:
-        checks = [asdict(finding) for finding in findings]
-        told = {"state": state, "checks": checks, "not_applicable": unasked}
+        told = {"state": state, "checks": [asdict(one) for one in findings], "not_applicable": unasked}
         print(json.dumps(told, indent=1, ensure_ascii=False))
         return EXIT_CODES[state]
     rows = [

@@ -3,11 +3,8 @@
 import argparse
 import gc
 from functools import partial
-from typing import Final
 
 from app.cli.exit_codes import CommandError
-
-PORT: Final = 8080
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
     read = partial(load, args.config)
     if args.models:
-        read = partial(config_for, args.models, args.name, args.port or PORT, args.ctx)
+        read = partial(config_for, args.models, args.name, args.port or 8080, args.ctx)
     try:
         server.run(read(), read)
     except ConfigError as error:

@@ -165,7 +165,7 @@ async def test_health_checks_of_load_balancers_are_answered(tmp_path: Path) -> N
     head = b"HEAD /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close"
     async with ScriptedEngine() as engine, serving(write(tmp_path, engine.url)) as running:
         port = int(running.url.rpartition(":")[2])
-        for asked in (head, b"GET /healthz HTTP/1.0", b"HEAD / HTTP/1.0"):
+        for asked in (head, b"GET /healthz HTTP/1.0", b"HEAD /healthz HTTP/1.0"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(asked + b"\r\n\r\n")
             async with asyncio.timeout(PATIENCE):
