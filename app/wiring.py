@@ -87,7 +87,7 @@ class Gateway:
         )
         operators = [
             health.admin_router(pool, proxy, metrics, promotions, access),
-            operators_router(config, promotions, reports, access, self.reloader),
+            operators_router(promotions, reports, access, self.reloader),
             access_router(access),
             console_router(reports),
         ]

@@ -28,13 +28,9 @@ FILES: Final = {
 }
 """The exact paths that need no token, each with its file and media type."""
 
-POLICY: Final = (
-    "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
-    "require-trusted-types-for 'script'"
-)
-"""No inline script or style, nothing from other origins, no framing, and no script from strings."""
-HEADERS: Final = {
-    "content-security-policy": POLICY,
+HEADERS: Final = {  # no inline script or style, nothing from other origins, no framing, and no script from strings
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
@@ -77,6 +73,7 @@ def _content(name: str) -> bytes:
 def reading(report: VerifiedReport) -> dict[str, Any]:
     """A summary of a report."""
     statement = report.statement
+    arms = {"candidate": statement.candidate, "baseline": statement.baseline}
     return {
         "trusted": bool(report.signers),
         "verdict": str(statement.verdict.value),
@@ -85,7 +82,7 @@ def reading(report: VerifiedReport) -> dict[str, Any]:
         "created": statement.created,
         **{
             side: {"model": arm.model.name, "format": arm.model.format, "engine": arm.engine.name}
-            for side, arm in (("candidate", statement.candidate), ("baseline", statement.baseline))
+            for side, arm in arms.items()
         },
         "suite": statement.suite.name,
         "policy": statement.policy.name,

@@ -18,7 +18,7 @@ from app.access.service import AccessService
 from app.admin.reload import Reloader
 from app.admin.reports import Reports
 from app.api.reading import field_error, json_object
-from app.config.config import MAX_REPLICAS, Config
+from app.config.config import MAX_REPLICAS
 from app.errors.tree import BadHTTP, StateUnavailable, Unauthorized
 from app.http.replies import reply, reply_headers
 from app.promotion import overrides as override_log
@@ -79,14 +79,14 @@ class RevokeBody(AdminBody):
 
 
 def operators_router(
-    config: Config, promotions: PromotionService, reports: Reports, access: AccessService, reloader: Reloader
+    promotions: PromotionService, reports: Reports, access: AccessService, reloader: Reloader
 ) -> APIRouter:
     """Routes of the operators' listener that make changes or show them."""
     routes = APIRouter()
     _add_requests(routes, promotions)
     _add_operations(routes, promotions, access)
     _add_reports(routes, reports)
-    _add_overrides(routes, config, promotions)
+    _add_overrides(routes, promotions, reloader)
     _add_audit(routes, promotions)
 
     @routes.post("/admin/reload")
@@ -181,13 +181,13 @@ def _add_reports(routes: APIRouter, reports: Reports) -> None:
         return Response(data, headers=reply_headers(request), media_type="application/json")
 
 
-def _add_overrides(routes: APIRouter, config: Config, promotions: PromotionService) -> None:
+def _add_overrides(routes: APIRouter, promotions: PromotionService, reloader: Reloader) -> None:
     catalogue = promotions.catalogue
 
     @routes.post("/admin/overrides", status_code=201)
     async def grant(request: Request) -> Response:
         asked, at = (await read_body(request, OverrideBody)).model_dump(), datetime.now(UTC)
-        config.model(asked["model"])
+        reloader.config.model(asked["model"])
         work = partial(override_log.grant, catalogue=catalogue, by=actor(request), asked=asked, now=at)
         return reply(request, await promotions.do(work), 201)
 

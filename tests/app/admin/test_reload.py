@@ -106,6 +106,8 @@ async def test_a_model_comes_with_its_engine_and_answers(tmp_path: Path) -> None
         assert (await home.ask(model="new")).headers["x-manners-engine"] == "more"
         shown = (await home.operate("/admin/status")).json["models"]["new"]
         assert shown["live"] == "more"
+        waived = {"model": "new", "engine": "more", "waives": ["report_missing"], "reason": "its first day"}
+        assert (await operate(home, "POST", "/admin/overrides", waived)).status == 201
 
 
 REFUSED: dict[str, tuple[Callable[[File], None], str, str]] = {
