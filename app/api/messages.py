@@ -10,15 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field
 
-from app.api.chat_request import (
-    Base64,
-    FlatTool,
-    TextPart,
-    ThinkingSwitch,
-    call_of,
-    content_of,
-    function_of,
-)
+from app.api.chat_request import Base64, FlatTool, TextPart, ThinkingSwitch, call_of, content_of, function_of
 from app.api.items import Collector, Item
 from app.api.reading import ArgumentSchema, Declared, Listed, Part, Some, Stops, TokenLimit, ToolName
 from app.api.surface import Counts, ForeignRequest, Translated

@@ -10,15 +10,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app.errors.tree import (
-    INTERNAL,
-    BadField,
-    BadHTTP,
-    KeyLimited,
-    MannersError,
-    UnknownThing,
-    envelope_for,
-)
+from app.errors.tree import INTERNAL, BadField, BadHTTP, KeyLimited, MannersError, UnknownThing, envelope_for
 from app.telemetry.log import Logger, where
 
 

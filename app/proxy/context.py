@@ -16,12 +16,7 @@ from msgspec.structs import replace
 
 from app.access.accounts import ANONYMOUS, MOST, Account, Admission, estimate, unix_now
 from app.api.embeddings import Embeddings
-from app.api.engine_request import (
-    AskedEngine,
-    answer_body,
-    is_forced,
-    thinking_for,
-)
+from app.api.engine_request import AskedEngine, answer_body, is_forced, thinking_for
 from app.api.surface import Counts, ParsedRequest, Surface, joined_usage
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import NOT_KEPT, ToolChoiceEnforcer, enforcer_for, other_means
@@ -244,13 +239,7 @@ class RequestContext:
         )
         guard = held_characters(model.thought_guard, route.conduct)
         self._asked = AskedEngine(
-            route.dialect,
-            route.served_name,
-            abilities,
-            plan.sent,
-            plan.metered,
-            guard,
-            self.is_metered,
+            route.dialect, route.served_name, abilities, plan.sent, plan.metered, guard, self.is_metered
         )
         self.limit, self._closer, self._id_prefix = plan.limit, plan.closer, reply_id[:12]
         self.body = surface.engine_body(parsed, self._asked)

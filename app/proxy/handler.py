@@ -26,14 +26,7 @@ from app.engines.backend import Route
 from app.engines.pool import EnginePool
 from app.errors.render import error_response
 from app.errors.translate import as_internal_error, bug_behind, forget_frames
-from app.errors.tree import (
-    BadHTTP,
-    ContextExceeded,
-    EngineBroke,
-    MannersError,
-    Unavailable,
-    UpstreamError,
-)
+from app.errors.tree import BadHTTP, ContextExceeded, EngineBroke, MannersError, Unavailable, UpstreamError
 from app.proxy.accounting import RequestAccounting
 from app.proxy.admission import AdmissionQueue, Uploads
 from app.proxy.context import ID_SEPARATOR, RequestContext

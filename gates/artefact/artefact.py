@@ -270,12 +270,7 @@ def _walk(folder: Path, below: str = "") -> Iterator[tuple[str, Kind | None]]:
 
 
 def seal(
-    folder: Path,
-    *,
-    name: str,
-    format: str,
-    created: datetime,
-    provenance: Provenance | None = None,
+    folder: Path, *, name: str, format: str, created: datetime, provenance: Provenance | None = None
 ) -> Artefact:
     """Hash a folder's files, flush them to disk, and write the manifest last, by a rename. Raises ManifestError for links and unusable names."""
     (_checked_folder(folder) / MANIFEST).unlink(missing_ok=True)

@@ -70,8 +70,7 @@ def _openai(sampling: Sampling) -> dict[str, Any]:
 GATE_DIALECTS: Final[Mapping[Dialect, GateDialect]] = {
     "vllm": GateDialect(sampling=_vllm),
     "llama-server": GateDialect(
-        sampling=_llama,
-        thinking=lambda on: _switch(on) | {"reasoning_format": "deepseek"},
+        sampling=_llama, thinking=lambda on: _switch(on) | {"reasoning_format": "deepseek"}
     ),
     "sglang": GateDialect(sampling=_vllm),  # the same names
     "openai": GateDialect(sampling=_openai, thinking=lambda on: {}),

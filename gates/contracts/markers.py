@@ -75,8 +75,7 @@ _TOKEN = re.compile(r"<(?P<a>\|?)\s{0,2}(?P<slash>/?)(?P<name>[^\s<>|]{1,64})\s{
 _SQUARE = re.compile(r"\[(?P<slash>/?)(?P<name>[A-Z_ ]{3,64}|unused1[1267])\]")
 _KIMI = re.compile(r"\u25c1(?P<slash>/?)(?P<name>\w{1,64})\u25b7")
 _TAG_BEGUN = re.compile(
-    r"<\s{0,4}/?\s{0,4}(?:\|\w{0,8}\|?)?(?P<name>[\w:|-]{0,64})(?P<more>[\s=/].*)?",
-    re.IGNORECASE | re.DOTALL,
+    r"<\s{0,4}/?\s{0,4}(?:\|\w{0,8}\|?)?(?P<name>[\w:|-]{0,64})(?P<more>[\s=/].*)?", re.IGNORECASE | re.DOTALL
 )
 _TOKEN_BEGUN = re.compile(r"<\|\s{0,2}/?[^\s<>|]{0,64}\s{0,2}\|?")
 _NAME_ATTRIBUTE = re.compile(r"\bname\s{0,2}=\s{0,2}[\"']?([\w.:-]{1,128})")
