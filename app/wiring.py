@@ -35,10 +35,9 @@ from app.promotion.service import PromotionService
 from app.proxy.accounting import RequestAccounting
 from app.proxy.handler import ProxyHandler
 from app.shadow.recorder import recorder_for
-from app.telemetry.log import Logger
+from app.telemetry.log import OTHER, THREAD, Logger, watch_failures
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
-from app.telemetry.task_failures import OTHER, THREAD, watch_failures
 from deploy.core.tasks import NAMES
 from deploy.memory.guard import Guard
 from deploy.memory.lease import Lease, lease_path

@@ -290,9 +290,8 @@ class Config(ConfigSection):
     def engine(self, name: str) -> EngineSpec:
         """The engine of this name. Raises ConfigError."""
         if (found := self.engines.get(name)) is None:
-            raise ConfigError(
-                f"there is no engine {name!r}; configured are {', '.join(sorted(self.engines))}"
-            )
+            configured = ", ".join(sorted(self.engines))
+            raise ConfigError(f"there is no engine {name!r}; configured are {configured}")
         return found
 
     @property

@@ -30,9 +30,7 @@ def config_for(models: Sequence[str], name: str | None, port: int, context: int 
         found, table = _engine(model, context)
         public = name or found
         if public in engines:
-            raise ConfigError(
-                f"{model}: two models have the name {public!r}: rename a file, or write a configuration"
-            )
+            raise ConfigError(f"{model}: two models have the name {public!r}: rename a file")
         engines[public] = table
     gateway = {
         "listen": f"127.0.0.1:{port}",
@@ -68,15 +66,11 @@ def _engine(model: str, context: int | None) -> tuple[str, dict[str, Any]]:
     elif (path / "config.json").is_file():
         name, artefact, flag = path.name, path, "--max-model-len"
         if (program := shutil.which("vllm")) is None:
-            raise ConfigError(
-                f"{path}: vLLM serves safetensors, and no `vllm` is on PATH: install it, or start it and name its URL"
-            )
+            raise ConfigError(f"{path}: no `vllm` is on PATH: install it, or start it and name its URL")
         table = {"dialect": "vllm", "driver": "process", "command": [program, "serve"]}
     else:
         what = "holds no model" if path.is_dir() else "is no model" if path.exists() else "does not exist"
-        raise ConfigError(
-            f"{path} {what}: name a .gguf file, a model's folder, or the URL of a running engine"
-        )
+        raise ConfigError(f"{path} {what}: name a .gguf file, a model's folder, or the URL of an engine")
     return _named(name), {**table, "artefact": str(artefact), "args": [flag, str(context)] if context else []}
 
 

@@ -23,7 +23,7 @@ from app.engines.outlier import OutlierDetector
 from app.errors.translate import is_context_exceeded
 from app.errors.tree import EngineDown, UpstreamError
 from app.stream.audit import unasked_thought
-from app.stream.conduct import Conduct, conduct
+from app.stream.conduct import CONDUCTS, Conduct, conduct
 from app.telemetry.log import Logger
 from app.telemetry.metrics import PROBE, Metrics
 from app.telemetry.reply_window import NO_FAULT
@@ -180,8 +180,7 @@ class Backend:
             pass  # `_on_change` has reported it
         except DeployError as error:  # the configuration cannot work, and no retry would change that
             self._fail(error)
-            self._notify()
-            return
+            return self._notify()
         await self._health_check()
 
     def _fail(self, error: DeployError) -> None:
@@ -371,8 +370,9 @@ class Backend:
 
     def show_conduct(self) -> None:
         """Update the metric and the route, after a change of what `conduct` depends on."""
-        self._route = None
-        self._context.metrics.conduct(self.spec.name, self.conduct)
+        self._route, shown = None, self.conduct
+        for state in CONDUCTS:
+            self._context.metrics.gauge("manners_engine_conduct", state == shown, self.spec.name, state)
 
     def identify(self, stays_out: str | None = None, refusal: str = "") -> None:
         """Admit it among its replicas, or exclude it. See `stays_out`."""

@@ -4,6 +4,7 @@ Only the fields in `FIELDS` are logged: names, numbers, ids, codes. Other fields
 loses a field and does not leak a prompt, a reply, a header or a key.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import json
@@ -16,10 +17,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import structlog
+
+from deploy.core.tasks import TASK
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -35,6 +38,9 @@ FIELDS = frozenset(
 )  # fmt: skip
 
 Logger = structlog.typing.FilteringBoundLogger
+
+OTHER: Final = "other"  # outside of `deploy.core.tasks`: a callback, or a task that was never awaited
+THREAD: Final = "thread"
 
 PIPE_BYTES = 1 << 20  # held by a pipe for a late reader: the most that Linux gives to other users than root
 
@@ -125,3 +131,25 @@ def where(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
     return {"error": type(error).__name__, "where": places}
+
+
+def watch_failures(loop: asyncio.AbstractEventLoop, log: Logger, count: Callable[[str], None]) -> None:
+    """Log every failure in the background of `loop`, and of any thread; call `count` with its name."""
+
+    def failed(name: str, error: BaseException) -> None:
+        count(name)
+        log.error("task_failed", task=name, **where(error))
+
+    def of_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, BaseException):
+            failed(str(context.get(TASK, OTHER)), error)
+        else:
+            loop.default_exception_handler(context)
+
+    def of_thread(args: threading.ExceptHookArgs) -> None:
+        if isinstance(args.exc_value, Exception):  # SystemExit ends a thread in order
+            failed(THREAD, args.exc_value)
+
+    loop.set_exception_handler(of_loop)
+    threading.excepthook = of_thread

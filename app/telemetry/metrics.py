@@ -16,8 +16,6 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from app.stream.conduct import CONDUCTS, Conduct
-
 VOICE_BUCKETS = (
     0.02, 0.04, 0.05, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.8,
     1.0, 1.25, 1.5, 2.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -159,11 +157,6 @@ class Metrics:
         """Set an engine's state."""
         self.gauge("manners_engine_ready", ready, name)
         self.gauge("manners_engine_restarts", restarts, name)
-
-    def conduct(self, name: str, shown: Conduct) -> None:
-        """Set whether an engine keeps thinking off when asked to."""
-        for state in CONDUCTS:
-            self.gauge("manners_engine_conduct", state == shown, name, state)
 
     def put_down(self, name: str) -> None:
         """Remove the series of an engine that was stopped on purpose, so that no alert fires for it."""
