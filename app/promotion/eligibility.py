@@ -8,7 +8,6 @@ its only target is the engine that served the model before. The signature is che
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeVar
 
 from app.engines.identity import UNKNOWN
 from app.promotion.state_machine import EffectEvidence, FailureReason, RefusalError
@@ -21,7 +20,6 @@ from gates.report import checks
 from gates.report.files import VerifiedReport
 from gates.report.statement import EngineIdentity, Statement, parse_time
 
-T = TypeVar("T")
 Origin = tuple[str | None, Mapping[str, str]]
 """An artefact's base model and its parents by role, as its manifest states them."""
 
@@ -53,28 +51,28 @@ class EligibilityFacts:
 def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEvidence:
     """The evidence that the candidate is eligible. Raises RefusalError with the first check that fails.
 
-    `waived` are the codes that an operator's override waives (`app.promotion.overrides`); the evidence
-    lists which of them would have been refused, and why. All other checks apply.
+    `waived` are the codes that an operator's override waives; the evidence lists those that would have been refused, and why.
     """
     waivers: dict[str, str] = {}
 
-    def passed(run: Callable[[], T]) -> T | None:
-        """The result of a check; None if it failed with a code that is waived, which is recorded."""
-        try:
-            return run()
-        except ReportError as error:
-            if error.code not in waived:
-                raise RefusalError(FailureReason(error.code, str(error))) from None
-            waivers[error.code] = str(error)
-            return None
+    def refuse(error: ReportError) -> None:
+        """Raise RefusalError, unless the code is waived, which is recorded."""
+        if error.code not in waived:
+            raise RefusalError(FailureReason(error.code, str(error))) from None
+        waivers[error.code] = str(error)
 
-    opened = passed(lambda: _genuine(facts.report))
+    opened = None if isinstance(facts.report, ReportError) else facts.report
+    if isinstance(facts.report, ReportError):
+        refuse(facts.report)
     if fault := _revoked(_named(facts, opened), facts.revocations):
         raise RefusalError(fault)
     if isinstance(facts.candidate, str):
         raise RefusalError(FailureReason("mismatch_artefact", facts.candidate))
     for run_check in _checks(facts, opened, *facts.candidate) if opened else ():
-        passed(run_check)
+        try:
+            run_check()
+        except ReportError as error:
+            refuse(error)
     return _evidence(facts, opened) | ({"waived": waivers} if waivers else {})
 
 
@@ -86,18 +84,9 @@ def refusal_of_rollback(known: KnownEngine, revocations: Iterable[Revocation]) -
 # ---------------------------------------------------------------------------------- the checks
 
 
-def _genuine(report: VerifiedReport | ReportError) -> VerifiedReport:
-    if isinstance(report, ReportError):
-        raise report
-    return report
-
-
 def _named(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[tuple[Thing, str | None]]:
-    """Everything that a promotion rests on and that can be revoked.
-
-    A report counts by the digest of its envelope and by that of the signed statement: another signature
-    changes only the first, and must not make a revoked report valid again.
-    """
+    """Everything that a promotion rests on and that can be revoked; a report also by the statement, which another signature
+    does not change."""
     yield "artefact", facts.root
     yield "engine", facts.spec
     if opened is not None:

@@ -89,10 +89,7 @@ class PromotionService:
         await self._deps.remember(config)
 
     def apply(self, config: Config) -> None:
-        """Take a configuration with no model and no engine less, after `prepare`; the engines of new models start.
-
-        Suite and policy are read again when they are needed.
-        """
+        """Take a configuration with no model and no engine less, after `prepare`; the engines of new models start."""
         self._deps.config = config
         self.catalogue.configure(config.engines)
         suite_in_force.cache_clear()
@@ -113,10 +110,7 @@ class PromotionService:
     # ------------------------------------------------------------------------------- start and end
 
     async def start(self) -> None:
-        """Begin to bring up the live engines and to recover interrupted operations; returns at once.
-
-        Raises Refused (live_not_gated): `[gates] require` does not let the configured engine serve.
-        """
+        """Begin to bring up the live engines and to recover interrupted operations. Raises Refused (live_not_gated)."""
         live, unfinished, gated = await self.registry.run(self._found)
         for engine in gated:
             self._deps.pool.trust(self.catalogue.name(engine))
@@ -194,9 +188,7 @@ class PromotionService:
     async def submit(self, request: PromotionRequest, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
         """Begin an operation and return its view; or, for a dry run, what it would do.
 
-        Raises:
-            UnknownThing, BadField, StorageFailed
-            Refused: with the code of the reason; idempotency_key_reused: the key belongs to another request.
+        Raises UnknownThing, BadField, StorageFailed; Refused, with the code of the reason.
         """
         self._deps.config.model(request.model)
         if not dry_run:
@@ -226,8 +218,8 @@ class PromotionService:
     async def _preempt(self, running: RunningOperation, actor: str) -> bool:
         """A rollback comes before what runs for its model. Whether it has to be an operation of its own.
 
-        If the candidate serves, the running operation goes back. If it does not, the running operation is cancelled, and
-        the live engine is rolled back, if another one served before it.
+        An operation whose candidate serves goes back. Another is cancelled, and then the live engine is rolled back, if
+        one served before it.
         """
         if running.state.goes_back:
             return False
@@ -345,8 +337,7 @@ class PromotionService:
     async def follow(self, id: str, after: int) -> AsyncIterator[tuple[str, int, dict[str, Any]]]:
         """The events of an operation, beginning with the one after `after`: (kind, seq, value).
 
-        Kinds: "step", and at the end "done" with the operation itself; "" as a keepalive.
-        Raises UnknownThing.
+        Kinds: "step", and at the end "done" with the operation itself; "" as a keepalive. Raises UnknownThing.
         """
         while True:
             changed = self._worker.changed

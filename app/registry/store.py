@@ -54,10 +54,8 @@ def script(number: int) -> str:
 
 @contextlib.contextmanager
 def writer_lock(path: Path) -> Iterator[int]:
-    """Hold the writer's lock on a registry; yields a descriptor of its folder. Raises RegistryLocked, StorageFailed.
-
-    The process locks the folder itself, because another process could replace a lock file.
-    """
+    """Hold the writer's lock on a registry's folder (another process could replace a lock file); yields its descriptor.
+    Raises RegistryLocked, StorageFailed."""
     folder = path.parent
     with contextlib.ExitStack() as opened:
         with translated(f"{folder}: "):
@@ -83,10 +81,7 @@ def _touch(path: Path) -> None:
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """The registry at `path`, created or migrated where needed. The caller holds the lock.
-
-    Raises NotARegistry, StorageFailed: nothing was changed.
-    """
+    """The registry at `path`, created or migrated where needed, under the lock. Raises NotARegistry, StorageFailed."""
     _touch(path)
     # Its owner may use it from another thread, one call at a time.
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -110,10 +105,8 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """The registry at `path`, read-only; a writer may use it meanwhile. What a killed one left half written is taken back.
-
-    Raises NotARegistry, StorageFailed.
-    """
+    """The registry at `path`, read-only, also beside a writer; what a killed one left half written is taken back.
+    Raises NotARegistry, StorageFailed."""
     if not path.is_file():
         raise NotARegistry(f"{path}: there is no registry; a gateway makes it when it first starts")
     address = f"file:{quote(str(path.absolute()))}?mode=rw"  # with `ro` SQLite takes no journal back
@@ -132,9 +125,7 @@ def backup(path: Path, target: Path) -> None:
 
 def restore(source: Path, path: Path) -> Path | None:
     """Put a backup in the registry's place, durably; where the replaced file lies now, None if there was none.
-
-    Raises RegistryLocked: a gateway runs. NotARegistry, StorageFailed: the backup cannot be used.
-    """
+    Raises RegistryLocked (a gateway runs), NotARegistry, StorageFailed."""
     with contextlib.closing(open_to_read(source)) as connection, translated(f"{source}: "):
         if (found := connection.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
             raise NotARegistry(f"{source}: is damaged: {found.splitlines()[0]}")
