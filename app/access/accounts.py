@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, Literal
 
 from app.errors.tree import KeyLimited
 from app.registry.values import UNLIMITED, KeyLimits, KnownKey, Meter
@@ -77,9 +77,7 @@ class Account:
         self.check_budgets(now)
         if limits.concurrency is not None and self.in_flight >= limits.concurrency:
             raise self._refusal("concurrency", 1.0)
-        if limits.rpm is not None:
-            used = self.of_minute("rpm", self.meter.requests + 1, limits.rpm)
-            self.meter = self.meter._replace(requests=used)
+        self.take("rpm", "requests", 1)
         self.in_flight += 1
         return Admission(self)
 
@@ -94,11 +92,13 @@ class Account:
             if limit is not None and used + self.reserved >= limit:
                 raise self._refusal(name, wait if used >= limit else 1.0)
 
-    def of_minute(self, name: str, used: float, limit: int) -> float:
-        """Returns `used`, of this minute. Raises KeyLimited if it exceeds `limit`, which the message calls `name`."""
-        if (over := used - limit) > _ROUNDING:
-            raise self._refusal(name, over * MINUTE / limit)
-        return used
+    def take(self, name: Literal["rpm", "tpm"], kind: Literal["requests", "tokens"], count: int) -> None:
+        """Take so many of what a minute gives, if it is limited. Raises KeyLimited."""
+        if (limit := getattr(self.limits, name)) is not None:
+            used = getattr(self.meter, kind) + count
+            if (over := used - limit) > _ROUNDING:
+                raise self._refusal(name, over * MINUTE / limit)
+            self.meter = self.meter._replace(**{kind: used})
 
     def settle(self, held: int, used: int, now: float) -> None:
         """A request has used so many tokens, instead of those of the minute that were held for it."""
@@ -148,8 +148,7 @@ class Admission:
         account.check_budgets(now)
         if (tpm := account.limits.tpm) is not None:
             minute = min(estimate(body_bytes, reply), tpm)
-            used = account.of_minute("tpm", account.meter.tokens + minute, tpm)
-            account.meter = account.meter._replace(tokens=used)
+            account.take("tpm", "tokens", minute)
             self._minute += minute
         account.reserved += most
         self.reserved += most

@@ -22,20 +22,16 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 _LIMITS: Any = {field.name: (Count | None, None) for field in fields(KeyLimits)}
 LimitsBody = create_model("LimitsBody", __base__=AdminBody, **_LIMITS)
-"""`PATCH /admin/keys/NAME`: null takes a limit away."""
+"""Null takes a limit away."""
 KeyBody = create_model("KeyBody", __base__=LimitsBody, name=(Name, ...))
-"""`POST /admin/keys`."""
 
 
 class RotateBody(AdminBody):
-    """`POST /admin/keys/NAME/rotate`: for how many seconds the old secret still works."""
-
     overlap_seconds: int = Field(default=86_400, ge=0, le=90 * 86_400)
+    """How long the old secret still works."""
 
 
 class OperatorBody(AdminBody):
-    """`POST /admin/operators`."""
-
     name: Name
     role: Annotated[str, Field(pattern=f"^({'|'.join(roles.ROLE_NAMES)})$")]
 

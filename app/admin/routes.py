@@ -48,21 +48,15 @@ class AdminBody(BaseModel):
 
 
 class RollbackBody(AdminBody):
-    """`POST /admin/rollback`."""
-
     model: str
 
 
 class PromoteBody(RollbackBody):
-    """`POST /admin/promote`."""
-
     engine: str | Annotated[list[str], Field(min_length=1, max_length=MAX_REPLICAS)]
     report: str | None = Field(default=None, max_length=100)
 
 
 class OverrideBody(AdminBody):
-    """`POST /admin/overrides`."""
-
     model: str
     engine: str
     waives: list[override_log.Waivable] = Field(min_length=1)
@@ -71,7 +65,7 @@ class OverrideBody(AdminBody):
 
 
 class RevokeBody(AdminBody):
-    """`POST /admin/revoke`. `id` is a digest: an artefact's root, an engine's, a report's, a key's."""
+    """`id` is a digest: an artefact's root, an engine's, a report's, a key's."""
 
     thing: Thing
     id: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")

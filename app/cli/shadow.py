@@ -19,7 +19,7 @@ from gates.run.progress import Display
 def run(args: argparse.Namespace) -> int:
     """Replay, compare and print. The exit code does not depend on what the comparison finds."""
     wanted = {name: getattr(args, name) for name in ("candidate", "against", "days", "limit")}
-    found = asyncio.run(replay(load(args.config), datetime.now(UTC), **wanted, track=Display))
+    found = asyncio.run(replay(load(args.config), datetime.now(UTC), **wanted, progress=Display("replay")))
     if args.json:
         print(json.dumps(asdict(found), indent=1, ensure_ascii=False))
         return 0

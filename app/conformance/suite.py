@@ -106,11 +106,9 @@ class ConformanceSession:
         return 0
 
 
-def configuration(
-    url: str, dialect: Dialect, state: Path, concurrency: int = 8, access: EngineAccess = OPEN
-) -> Config:
+def configuration(url: str, dialect: Dialect, state: Path, access: EngineAccess = OPEN) -> Config:
     """Two public models over one engine: `annie`, and `with_reasoning`, which shows its thoughts."""
-    model: dict[str, Any] = {"live": "engine", "timeouts": TIMEOUTS, "concurrency": concurrency}
+    model: dict[str, Any] = {"live": "engine", "timeouts": TIMEOUTS}
     files = {name: str(path) for name, path in asdict(access).items() if path is not None}
     tables = {
         "gateway": {"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": str(state)},
@@ -148,11 +146,11 @@ async def run_gateway(config: Config, model: str | None = None) -> AsyncIterator
 
 @asynccontextmanager
 async def open_session(
-    url: str, dialect: Dialect, concurrency: int = 8, model: str | None = None, access: EngineAccess = OPEN
+    url: str, dialect: Dialect, model: str | None = None, access: EngineAccess = OPEN
 ) -> AsyncIterator[ConformanceSession]:
     """A gateway in front of the engine at `url` (without /v1). Without a `model`, the first in `/v1/models` is used."""
     with tempfile.TemporaryDirectory() as state:
-        config = configuration(url, dialect, Path(state), concurrency, access)
+        config = configuration(url, dialect, Path(state), access)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         client = httpx2.AsyncClient(limits=limits, timeout=REPLY_SECONDS, trust_env=False)
         async with client, run_gateway(config, model) as (gateway, address):

@@ -6,7 +6,7 @@ none is kept.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -75,7 +75,7 @@ async def replay(
     against: str | None = None,
     days: int = 1,
     limit: int | None = None,
-    track: Callable[[str], Display | None] = lambda _: None,
+    progress: Display | None = None,
 ) -> Comparison:
     """Replay the newest `limit` records of the last `days` times 24 hours on both engines, and compare the replies.
 
@@ -109,7 +109,7 @@ async def replay(
             SampleStore(Path(folder) / "replies.jsonl", suite=SUITE) as ledger,
         ):
             targets = {engine.name: engine.target for engine in engines}
-            await run(planned, targets, ledger, progress=track("replay"))
+            await run(planned, targets, ledger, progress=progress)
             samples = {(sample.key.case, sample.key.arm): sample for sample in ledger.samples()}
     found = []
     for ask in asks:

@@ -25,8 +25,7 @@ pytestmark = [
 
 CANCELS = scaled(60, 500)
 WARM_UP = scaled(30, 100)
-CALLERS = 6  # at a time; more than an engine of four slots computes at once
-PLACES = 5  # so that some wait in the gateway's queue
+CALLERS = 10  # at a time; more than a model's places, so that some wait in the gateway's queue
 PHASES = ("in the request", "at once", "at a moment", "at a moment", "at the first bytes")
 SHORT = 40  # tokens of a reply that is not streamed, for callers who leave at its first bytes: they wait for all of it
 LONGEST_WAIT = 0.25  # seconds; the random moment lies between nothing and this
@@ -85,7 +84,7 @@ async def test_callers_who_leave_at_random_moments_leave_nothing_behind(engine: 
     if engine.kind.name not in FULL:
         return  # parsers and templates make no difference to it
     draw = random.Random(500)
-    async with open_session(engine.url, engine.kind.dialect, PLACES) as it:
+    async with open_session(engine.url, engine.kind.dialect) as it:
         await leave_often(it, WARM_UP, draw)
         first = await settled(it)
         await leave_often(it, CANCELS, draw)
