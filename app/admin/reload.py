@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.access.service import AccessService, read
-from app.config.changes import Key, changed_keys, restart_keys, shown
+from app.config.changes import changed_keys
 from app.config.config import Config, ConfigError
 from app.errors.tree import MannersError, Refused
 from app.promotion.repository import now
@@ -48,22 +48,21 @@ class Reloader:
             self._log.error("reload_refused", operator=actor, code=refused.code, reason=refused.message)
             raise
         self._metrics.count("manners_reloads_total", "ok")
-        self._log.info("reloaded", operator=actor, changed=shown(keys))
-        return {"changed": shown(keys), "keys": len(self._access.listed("key"))}
+        self._log.info("reloaded", operator=actor, changed=keys)
+        return {"changed": keys, "keys": len(self._access.listed("key"))}
 
-    async def _reload(self, actor: str) -> tuple[Key, ...]:
+    async def _reload(self, actor: str) -> list[str]:
         try:
             config = await asyncio.to_thread(self._read)
             token = await asyncio.to_thread(self._access.token_for, config)
         except (ConfigError, OSError, UnicodeDecodeError) as error:
             raise Refused(f"{error}; nothing was changed", "configuration_invalid") from None
-        keys = changed_keys(self.config, config)
-        if restart := restart_keys(self.config, config, self._promotions.engines_in_use()):
-            names = ", ".join(shown(restart))
+        keys, restart = changed_keys(self.config, config, self._promotions.engines_in_use())
+        if restart:
             cure = "restart the gateway, or put the file back; nothing was changed"
-            raise Refused(f"a restart is needed for {names}: {cure}", "restart_required")
+            raise Refused(f"a restart is needed for {', '.join(restart)}: {cure}", "restart_required")
         await self._promotions.prepare(config)
-        verb, detail = "configuration.reloaded", {"changed": shown(keys)}
+        verb, detail = "configuration.reloaded", {"changed": keys}
         entry = AuditEntry(at=now(), actor=actor, verb=verb, subject="gateway", detail=detail)
         # Read behind the note, in one piece of work: a change that comes after it is taken after it.
         _, found = await self._promotions.do(lambda registry: (registry.note(entry), read(registry)))

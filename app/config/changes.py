@@ -1,23 +1,22 @@
 """What a reload changes: the keys that differ between two configurations, and those that need a restart. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from app.config.config import Config
 
 Key = tuple[str, ...]  # the path of a key: ("models", "annie", "timeouts", "idle")
 
-SECRETS: Final[dict[Key, str]] = {
-    ("secrets", "api_keys"): "callers' keys",
-    ("secrets", "admin_token"): "the operators' token",
-}
-"""What they are called where changes are shown: they have several sources, and no key of their own."""
 _MISSING: Final = object()
 
 
-def changed_keys(old: Config, new: Config) -> tuple[Key, ...]:
-    """The keys whose values differ, sorted; a model or an engine that came or went is one key."""
-    return tuple(sorted(_differing((), old.model_dump(), new.model_dump())))
+def changed_keys(old: Config, new: Config, running: Collection[str]) -> tuple[list[str], list[str]]:
+    """The keys whose values differ, as models.annie.timeouts.idle, and those of them whose change waits for a restart.
+
+    A model or an engine that came or went is one key. One may come, and an engine may change that is not `running`.
+    """
+    keys = sorted(_differing((), old.model_dump(), new.model_dump()))
+    return [".".join(key) for key in keys], [".".join(key) for key in keys if _waits(key, new, running)]
 
 
 def _differing(path: Key, old: Any, new: Any) -> Iterator[Key]:
@@ -26,11 +25,6 @@ def _differing(path: Key, old: Any, new: Any) -> Iterator[Key]:
             yield from _differing((*path, name), old.get(name, _MISSING), new.get(name, _MISSING))
     elif old != new:
         yield path
-
-
-def restart_keys(old: Config, new: Config, running: Collection[str]) -> tuple[Key, ...]:
-    """The keys whose change has to wait for a restart. A model or an engine may come; an engine may change that is not `running`."""
-    return tuple(key for key in changed_keys(old, new) if _waits(key, new, running))
 
 
 def _waits(key: Key, new: Config, running: Collection[str]) -> bool:
@@ -44,8 +38,3 @@ def _waits(key: Key, new: Config, running: Collection[str]) -> bool:
         case ("engines", name, *_):
             return name in running
     return key[0] in ("shadow", "telemetry", "log")  # opened at the start
-
-
-def shown(keys: Iterable[Key]) -> list[str]:
-    """As they are written in the file: models.annie.timeouts.idle."""
-    return [SECRETS.get(key, ".".join(key)) for key in keys]

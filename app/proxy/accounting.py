@@ -110,11 +110,10 @@ class RequestAccounting:
         self._count(context, model, stripped, breaches)
         if context.cut is not None:
             self._metrics.count("manners_thinking_cut_total", model, engine, context.cut)
-        counts = Counts.of(context.usage)
+        key, counts = context.account.name, Counts.of(context.usage)
         tokens = counts.made
-        self._metrics.tokens(
-            model, context.account.name, prompt=counts.given, completion=tokens, cached=counts.cached
-        )
+        for kind, count in (("prompt", counts.given), ("completion", tokens), ("cached", counts.cached)):
+            self._metrics.child("manners_tokens_total", model, key, kind).inc(count)
         marks = clocks.first_token, clocks.first_content, clocks.first_sentence, context.ended
         token, content, sentence, seconds = [None if at is None else round(at - begun, 6) for at in marks]
         if context.error is None and seconds is not None:
@@ -129,7 +128,9 @@ class RequestAccounting:
                 times["manners_stream_max_gap_seconds"] = clocks.max_gap
                 times["manners_time_to_first_content_seconds"] = content
                 times["manners_time_to_first_sentence_seconds"] = sentence
-            self._metrics.times(model, engine, times)
+            for name, took in times.items():
+                if took is not None:
+                    self._metrics.child(name, model, engine).observe(took)
         return {
             "first_token": token,
             "first_content": content,

@@ -129,17 +129,6 @@ class Metrics:
         if self._children.pop(series, None) is not None:
             self._metrics[series[0]].remove(*series[1:])
 
-    def tokens(self, model: str, key: str, **counts: int) -> None:
-        """Count the tokens of one reply by kind; `cached` is a part of `prompt`."""
-        for kind, count in counts.items():
-            self.child("manners_tokens_total", model, key, kind).inc(count)
-
-    def times(self, model: str, engine: str, times: Mapping[str, float | None]) -> None:
-        """Record the times of a complete reply, by their histograms; not of a cancelled or failed one."""
-        for name, seconds in times.items():
-            if seconds is not None:
-                self.child(name, model, engine).observe(seconds)
-
     def record_violations(
         self, model: str, engine: str, key: str, stripped: set[str], breaches: set[str], calls: list[str]
     ) -> None:

@@ -56,12 +56,10 @@ def _is_ipv4(text: str) -> bool:
 
 def _is_ipv6(text: str) -> bool:
     try:
-        return len(text) <= _LONGEST_IPV6 and bool(ipaddress.IPv6Address(text))
+        return len(text) <= 45 and bool(ipaddress.IPv6Address(text))  # the longest, with IPv4 at its end
     except ValueError:
         return False
 
-
-_LONGEST_IPV6: Final = 45  # characters, with an IPv4 address at its end
 
 # As Python's `re` has them for Unicode: RE2's own \w, \s and \d are ASCII.
 _W: Final = r"\pL\pN_"

@@ -144,7 +144,7 @@ async def test_keys_of_the_configuration_are_read_again(tmp_path: Path) -> None:
     async with reloadable(tmp_path) as (home, file):
         assert (await home.ask()).status == 200
         file.section("secrets", api_keys=("new",))
-        assert (await reload(home)).json["changed"] == ["callers' keys"]
+        assert (await reload(home)).json["changed"] == ["secrets.api_keys"]
         assert (await home.ask()).status == 401
         assert (await home.ask(headers={"authorization": "Bearer new"})).status == 200
 
