@@ -81,9 +81,6 @@ def refusal_of_rollback(known: KnownEngine, revocations: Iterable[Revocation]) -
     return _revoked([("engine", known.digest), ("artefact", known.artefact)], revocations)
 
 
-# ---------------------------------------------------------------------------------- the checks
-
-
 def _named(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[tuple[Thing, str | None]]:
     """Everything that a promotion rests on and that can be revoked; a report also by the statement, which another signature
     does not change."""

@@ -37,10 +37,7 @@ KEYS = "keys"
 
 @cache
 def suite_in_force(name_or_path: str) -> Suite:
-    """The configured suite, by its name or the path of its file; read once, for that takes about a second.
-
-    Raises SuiteError, OSError; an error is not cached.
-    """
+    """The configured suite, by its name or path; read once, which takes about a second. Raises SuiteError, OSError."""
     return load_suite(name_or_path)
 
 
@@ -55,9 +52,10 @@ def gates_in_force(config: Config) -> tuple[Suite, Policy]:
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecords:
-    """From the registry: the report that was named, every revocation and artefact; and what is waived now."""
+    """What the registry says of a plan at a time: its report, every revocation and artefact, and what is waived."""
 
-    asked: str | None
+    plan: OperationPlan
+    now: datetime
     report: KnownReport | None
     revocations: tuple[Revocation, ...]
     artefacts: tuple[KnownArtefact, ...]
@@ -66,31 +64,25 @@ class RegistryRecords:
 
 def records(reader: RegistryReader, plan: OperationPlan, now: datetime) -> RegistryRecords:
     """Quick; for the registry's thread. Raises StorageFailed."""
-    active = overrides.active(reader, now).values()
     return RegistryRecords(
-        plan.report,
+        plan,
+        now,
         reader.find(KnownReport, digest=plan.report),
         reader.all(Revocation),
         reader.all(KnownArtefact),
-        overrides.waived_codes(active, model=plan.model, engine=plan.candidate),
+        overrides.waived_codes(overrides.active(reader, now), plan.model, plan.candidate),
     )
 
 
 def collect(
-    found: RegistryRecords,
-    config: Config,
-    model: str,
-    spec: EngineSpec,
-    *,
-    now: datetime,
-    reads_weights: bool = True,
+    found: RegistryRecords, config: Config, spec: EngineSpec, *, reads_weights: bool = True
 ) -> EligibilityFacts:
     """All of the facts. Hashes every byte of the weights, unless their manifest is to be believed: for a thread.
 
     Raises EffectError: the suite, the policy, or the manifest of the configured baseline cannot be read.
     """
     suite, policy = gates_in_force(config)
-    serves, baseline = config.models[model], None
+    serves, baseline = config.models[found.plan.model], None
     try:
         if serves.baseline:
             baseline = verified(config.engines[serves.baseline], reads_weights=False).root
@@ -106,7 +98,7 @@ def collect(
         candidate = str(error)
     return EligibilityFacts(
         report=opened(found, config.state_dir),
-        now=now,
+        now=found.now,
         max_age_days=config.gates.max_age_days,
         candidate=candidate,
         numerics=from_arguments(spec),
@@ -122,7 +114,8 @@ def collect(
 
 def opened(found: RegistryRecords, state_dir: Path) -> VerifiedReport | ReportError:
     """The report that was named, if a trusted key has signed it; else report_missing or report_signature."""
-    named = f"there is no report {found.asked:.80} here" if found.asked else "no report was named"
+    asked = found.plan.report
+    named = f"there is no report {asked:.80} here" if asked else "no report was named"
     missing = ReportError("report_missing", f"{named}; upload it to /admin/reports")
     if found.report is None:
         return missing
@@ -134,7 +127,7 @@ def opened(found: RegistryRecords, state_dir: Path) -> VerifiedReport | ReportEr
     except ReportError as error:
         return missing if error.code == "report_missing" else error
     if report.digest != found.report.digest:
-        return ReportError("report_signature", f"the report on file is not {found.asked:.80} any more")
+        return ReportError("report_signature", f"the report on file is not {asked:.80} any more")
     return report
 
 

@@ -5,7 +5,7 @@ a revocation, a bad signature, and an artefact or a running engine that is not t
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, get_args
@@ -43,14 +43,10 @@ class Override:
     expires: str
 
 
-def waived_codes(active: Iterable[Override], *, model: str, engine: str) -> frozenset[str]:
+def waived_codes(active: Mapping[int, Override], model: str, engine: str) -> frozenset[str]:
     """The refusals that these overrides waive for this model and engine, as `eligibility.check` takes them."""
-    return frozenset(
-        code for one in active if (one.model, one.engine) == (model, engine) for code in one.waives
-    )
-
-
-# -------------------------------------------------------------------------------- in the registry
+    held = (one for one in active.values() if (one.model, one.engine) == (model, engine))
+    return frozenset(code for one in held for code in one.waives)
 
 
 def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:

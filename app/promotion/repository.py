@@ -123,9 +123,6 @@ class RegistryExecutor:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-# ----------------------------------------------------------------------------------------- writing
-
-
 def begin(registry: Registry, plan: OperationPlan, *, at: str, actor: str, **asked: str | None) -> None:
     """Add a queued operation; `asked` are the row's `key` and `request`. Raises Conflict: nothing was written."""
     state = OperationState(plan)
@@ -149,9 +146,9 @@ def commit(
 
     Raises GenerationMoved (`live` is not where the plan found it: feed the failure to the state before), Conflict.
     """
-    state, following = after.state, after.state.effect
-    ended = before.effect if event in _OUTCOMES else None
-    reason = fault or state.fault
+    state, following, reason = after.state, after.state.effect, fault or after.state.fault
+    has_ended = event in (OperationEvent.DONE, OperationEvent.FAILED, OperationEvent.REFUSED)
+    ended = before.effect if has_ended else None
     detail: dict[str, object] = {
         "event": str(event),
         "effect": ended and ended.key,
@@ -165,10 +162,6 @@ def commit(
     registry.change(OperationRow, entry, after.change, **_stored(state))
 
 
-_OUTCOMES = (OperationEvent.DONE, OperationEvent.FAILED, OperationEvent.REFUSED)
-"""Of an effect."""
-
-
 def _stored(state: OperationState) -> dict[str, Any]:
     """The columns of an operation that change with its state."""
     return {"phase": state.phase, "state": canonical(encode(state)).decode(), "done": state.is_done}
@@ -179,9 +172,6 @@ def _entry(state: OperationState, at: str, actor: str, detail: Mapping[str, obje
     return AuditEntry(
         at=at, actor=actor, verb=verb, subject=plan.model, operation=plan.operation, detail=detail
     )
-
-
-# ----------------------------------------------------------------------------------------- reading
 
 
 def state_of(operation: OperationRow) -> OperationState:
@@ -204,10 +194,9 @@ def _in_service(reader: RegistryReader, model: str | None = None) -> Iterator[Op
 
 
 def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[str]:
-    """The engines, by digest, that a promotion has put in service on a report that passed without an override.
+    """The engines, by digest, that a promotion put in service on a report that passed without an override.
 
-    `roots` are the root digests of the engines' weights as they are now: one whose weights are not those of the
-    report is not among them.
+    `roots` are those of the engines' weights as they are now, which must be the report's.
     """
     found = set[str]()
     for plan in _in_service(reader):

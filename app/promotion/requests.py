@@ -53,7 +53,7 @@ class ModelSnapshot:
     before: tuple[KnownEngine, ...]  # the previous engine and its replicas
     engines: Mapping[str, KnownEngine]
     revocations: tuple[Revocation, ...]
-    overrides: tuple[Override, ...]
+    overrides: Mapping[int, Override]
 
 
 def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
@@ -72,7 +72,7 @@ def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
         before=tuple(engines[engine] for engine in before if engine in engines),
         engines=engines,
         revocations=reader.all(Revocation),
-        overrides=tuple(overrides.active(reader, datetime.now(UTC)).values()),
+        overrides=overrides.active(reader, datetime.now(UTC)),
     )
 
 
@@ -132,7 +132,7 @@ def _candidates(
             raise BadField(f"{bad} is not for {model.kind}, and {request.model} is", param="engine")
         if fault := replicas_fault(specs):
             raise BadField(fault, param="engine")
-        waived = overrides.waived_codes(found.overrides, model=request.model, engine=digests[0])
+        waived = overrides.waived_codes(found.overrides, request.model, digests[0])
         if request.report is None and "report_missing" not in waived:
             raise Refused("no report was named; upload one to /admin/reports", "report_missing")
         return digests

@@ -75,10 +75,7 @@ class PromotionService:
     async def prepare(self, config: Config) -> None:
         """Record what this configuration adds. Raises Refused (restart_required, live_not_gated), StorageFailed."""
         self._coming = {}
-        if clashes := self.catalogue.clashes(config.engines):
-            names = ", ".join(f"engines.{name}" for name in clashes)
-            why = f"a restart is needed for {names}: an earlier engine of that name is still in use"
-            raise Refused(why, "restart_required")
+        self.catalogue.check(config.engines)
         catalogue, models = (
             SpecCatalogue(config.engines),
             config.models.keys() - self._deps.config.models.keys(),
@@ -382,7 +379,7 @@ class PromotionService:
         engines = {engine, *map(catalogue.digest, config.models[model].engines)}
         artefacts = {one.artefact for one in reader.all(KnownEngine) if one.digest in engines}
         held = [(seq, one) for seq, one in active.items() if one.model == model]
-        waived = overrides.waived_codes(active.values(), model=model, engine=engine)
+        waived = overrides.waived_codes(active, model, engine)
         expected = config.gates.require is True or repository.has_reports(reader, model, artefacts)
         return {
             **names,

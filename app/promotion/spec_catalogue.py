@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from app.errors.tree import UnknownThing
+from app.errors.tree import Refused, UnknownThing
 from app.registry.values import KnownEngine
 from deploy.engine.spec import EngineSpec, spec_digest
 
@@ -23,21 +23,22 @@ class SpecCatalogue(dict[str, EngineSpec]):
 
     def digest(self, name: str) -> str:
         """The digest of an engine of the configuration. Raises UnknownThing."""
-        try:
-            return self._digests[name]
-        except KeyError:
-            known = ", ".join(sorted(self._digests))
-            message = f"there is no engine {name[:64]!r} here; there is: {known}"
-            raise UnknownThing(message, "engine_not_found") from None
+        if name not in self._digests:
+            message = f"there is no engine {name[:64]!r} here; there is: {', '.join(sorted(self._digests))}"
+            raise UnknownThing(message, "engine_not_found")
+        return self._digests[name]
 
     def name(self, digest: str) -> str:
         """The name of an engine; the first characters of its digest if it is not known."""
         return self[digest].name if digest in self else digest[:19]
 
-    def clashes(self, engines: Mapping[str, EngineSpec]) -> list[str]:
-        """Names of these engines that belong to an earlier engine here, which may be running."""
+    def check(self, engines: Mapping[str, EngineSpec]) -> None:
+        """Raises Refused (restart_required): a name belongs to an earlier engine here, which may be running."""
         kept = {spec.name: spec for spec in self.values() if spec.name not in self._digests}
-        return sorted(name for name, spec in engines.items() if kept.get(name, spec) != spec)
+        if clashes := sorted(name for name, spec in engines.items() if kept.get(name, spec) != spec):
+            names = ", ".join(f"engines.{name}" for name in clashes)
+            why = f"a restart is needed for {names}: an earlier engine of that name is still in use"
+            raise Refused(why, "restart_required")
 
     def configure(self, engines: Mapping[str, EngineSpec]) -> None:
         """Add engines of the configuration; the earlier one of a name gets another name."""

@@ -108,8 +108,7 @@ async def check(
             raise RefusalError(fault)
         return {"previous": effect.engine}
     recorded, spec = await _records(deps, plan), deps.catalogue[effect.engine]
-    look = partial(collect, recorded, deps.config, plan.model, spec, now=datetime.now(UTC))
-    facts = await asyncio.to_thread(look, reads_weights=reads_weights)
+    facts = await asyncio.to_thread(collect, recorded, deps.config, spec, reads_weights=reads_weights)
     if reads_weights or spec.name not in deps.pool.model_route(plan.model).live:
         return eligibility.check(facts, recorded.waived)
     evidence = eligibility.check(facts, overrides.WAIVABLE)

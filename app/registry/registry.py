@@ -199,8 +199,6 @@ class Registry(RegistryReader):
         with self._transaction():
             return self._note(entry)
 
-    # ------------------------------------------------------------------------ keys and operators
-
     def add_named(self, value: KnownKey | KnownOperator, entry: AuditEntry) -> None:
         """Add a caller's key or an operator; one that was revoked gives its name away. Raises Conflict: the name is taken."""
         table = TABLES[type(value)]
@@ -218,8 +216,6 @@ class Registry(RegistryReader):
                 " SELECT name, ?, ?, ?, ?, ?, ? FROM api_key WHERE name = ?",
                 [(*meter, name) for name, meter in meters.items()],
             )
-
-    # ------------------------------------------------------------------------ transactions
 
     @contextmanager
     def _transaction(self, entry: AuditEntry | None = None) -> Iterator[None]:

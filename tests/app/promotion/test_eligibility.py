@@ -339,7 +339,7 @@ class Place:
         found = self.found(report or self.digest)
         config = settings(self.state)
         config = config.model_copy(update={"gates": config.gates.model_copy(update=gates)})
-        return collect(found, config, "annie", self.spec, now=WHEN)
+        return collect(found, config, self.spec)
 
 
 @pytest.fixture
@@ -405,7 +405,7 @@ def test_the_configured_baseline_is_known_by_its_manifest(place: Place) -> None:
 
     def root(folder: Path) -> str | None:
         config.engines["small"] = replace(config.engines["small"], artefact=folder)
-        return collect(found, config, "annie", place.spec, now=WHEN).baseline
+        return collect(found, config, place.spec).baseline
 
     assert root(place.folder) == artefact.load(place.folder).root
     with pytest.raises(EffectError, match="gates_unreadable"):

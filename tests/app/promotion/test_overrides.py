@@ -24,12 +24,12 @@ GRANTED = Override(
 
 
 def test_it_waives_what_it_names_for_one_model_and_engine() -> None:
-    for asked, waived in (
-        ({"model": "annie", "engine": ENGINE}, {"report_stale"}),
-        ({"model": "other", "engine": ENGINE}, set()),
-        ({"model": "annie", "engine": "sha256:other"}, set()),
+    for model, engine, waived in (
+        ("annie", ENGINE, {"report_stale"}),
+        ("other", ENGINE, set()),
+        ("annie", "sha256:other", set()),
     ):
-        assert overrides.waived_codes([GRANTED], **asked) == waived
+        assert overrides.waived_codes({1: GRANTED}, model, engine) == waived
 
 
 @pytest.mark.parametrize(
