@@ -28,10 +28,9 @@ from gates.contracts.sample import SampleKey
 from gates.detect.catalogue import GATES
 from gates.judge.score import failure_reason
 from gates.reply.reply import Reply, read_heard
-from gates.run.bounded_stream import ReplyLimits
 from gates.run.calibrate import calibrate
 from gates.run.conversation import CHARS_PER_TOKEN, buckets_within, pad_conversation, with_nonce
-from gates.run.http import RequestTimeouts, TimedClient
+from gates.run.http import ReplyLimits, RequestTimeouts, TimedClient
 from gates.run.request import body_digest, build_body, encode_body
 from gates.run.target import Target, Variant
 

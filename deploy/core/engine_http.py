@@ -1,7 +1,7 @@
 """HTTP requests to an engine, with replies bounded in bytes, lines, depth and time.
 
 A reply of an untrusted engine may be endless, nested without end, or compressed a thousandfold: the readers here raise
-ValueError. `gates.run.bounded_stream` bounds the lines of a reply, and how much of it is parsed at once.
+ValueError. `gates.run.http` bounds the lines of a reply, and how much of it is parsed at once.
 """
 
 import errno
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpcore2
 
 from deploy.core.engine_access import OPEN, EngineAccess
-from gates.run.bounded_stream import BoundedBackend, ReplyLimits
+from gates.run.http import BoundedBackend, ReplyLimits
 
 LIMITS: Final = ReplyLimits(lines=16_384)
 """The most of a reply that is not read by `read_body`, such as a stream."""

@@ -10,9 +10,7 @@ from gates.decode.decoder import Meta
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Every sampling parameter of a request. One that is left out would be the engine's or the model's default, and the gate
-    would compare samplers instead of weights.
-    """
+    """Every sampling parameter of a request. With one left out the engine's default would hold, and the gate would compare samplers."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
     top_p: Annotated[float, Meta(ge=0, le=1)] = 1.0
@@ -64,9 +62,7 @@ class Suite:
 
 
 def conversations(messages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """The conversation of each prompt, by ids: that of the shortest prompt with which its messages begin. Its turns, and a prompt that is
-    there twice, are no independent evidence.
-    """
+    """The conversation of each prompt, by ids: the shortest prompt that begins it. Its turns, and the same prompt again, are no new evidence."""
     said = {name: tuple(json.dumps(one, sort_keys=True) for one in of) for name, of in messages.items()}
     begun: dict[tuple[str, ...], str] = {}
     for name in sorted(said, key=lambda name: len(said[name])):

@@ -17,8 +17,7 @@ Scheme = Literal["W4A16", "W4A4"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """None: not known. `kernel`: the kernels of the quantized layers, as the engine names them. `scheme`: W4A16
-    (weight-only) or W4A4. `kv_cache`: its types. `gpu`: the model's name, or "none"."""
+    """`kernel`: of the quantized layers, by the engine's name; `scheme`: W4A16 (weight-only) or W4A4; `gpu`: its name, or "none". None: not known."""
 
     kernel: str | None = None
     scheme: str | None = None

@@ -13,9 +13,7 @@ MAX_DIGITS: Final = 308
 
 
 def loads(text: str | bytes, *, unique_keys: bool = False) -> Any:
-    """The value of a JSON text. Raises ValueError: it is none, is nested too deeply, or has a number that is no double; with
-    `unique_keys` also for a repeated key, of whose values one would be lost silently.
-    """
+    """The value of a JSON text. Raises ValueError: none, nested too deeply, a number that is no double, and with `unique_keys` a repeated key."""
     try:
         return json.loads(
             text,

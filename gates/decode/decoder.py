@@ -48,9 +48,7 @@ class DecodeError(ValueError):
 
 
 def read(hint: type[T], value: object, where: str = "") -> T:
-    """Decode a table of TOML or JSON into a dataclass (a key that has a default may be absent), or another value. Raises DecodeError, at
-    the innermost value that does not fit.
-    """
+    """Decode a table of TOML or JSON into a dataclass; a key with a default may be absent. Raises DecodeError, at the innermost fault."""
     made: T = _read(hint, value, where)
     return made
 

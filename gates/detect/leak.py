@@ -43,9 +43,7 @@ _ANSWER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A pattern, its kind and weight, and the words of which one must occur (none: searched in what is a thought by another sign).
-    `begins`: only at the beginning of a sentence or line.
-    """
+    """A pattern, its kind and weight, and words of which one must occur (none: it only adds to others). `begins`: a sentence or line."""
 
     kind: str
     weight: int

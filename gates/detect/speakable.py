@@ -98,9 +98,7 @@ _SIGNS: Final = tuple(
 
 
 def find_unspeakable(text: str) -> list[Detection]:
-    """Everything that cannot be spoken well, in order. Kinds are those of `find_markdown`, and url, emoticon, enumeration,
-    code, digits, phone, date, abbreviation, long_sentence, long_opening, truncated.
-    """
+    """Everything that cannot be spoken well, in order: the kinds of `find_markdown`, those of `_SIGNS` and `_lengths`, and truncated."""
     findings = [replace(finding, detector="speakable") for finding in find_markdown(text)]
     for kind, pattern in _SIGNS:
         taken = SpanSet((finding.start, finding.end) for finding in findings)

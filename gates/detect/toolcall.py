@@ -45,10 +45,16 @@ def accepts(accepted: Sequence[Any], value: Any) -> bool:
 def _matches(want: Any, value: Any) -> bool:
     if isinstance(want, Mapping):
         if want.keys() == {"has"}:
-            return isinstance(value, str) and _has_words(normalize(value), want["has"])
+            return isinstance(value, str) and all(
+                _begins_a_word(normalize(value), part) for part in want["has"]
+            )
         if want.keys() == {"one_of"}:
             return accepts(want["one_of"], value)
-        return isinstance(value, Mapping) and _same_keys(want, value)
+        if not isinstance(value, Mapping) or value.keys() - want.keys():
+            return False
+        return all(
+            _matches(of, value[key]) if key in value else _may_be_absent(of) for key, of in want.items()
+        )
     if isinstance(want, list):
         return isinstance(value, list) and len(want) == len(value) and all(map(_matches, want, value))
     if isinstance(want, str) and isinstance(value, str):
@@ -56,14 +62,9 @@ def _matches(want: Any, value: Any) -> bool:
     return isinstance(want, bool) == isinstance(value, bool) and bool(want == value)
 
 
-def _has_words(text: str, parts: Sequence[str]) -> bool:
-    """Whether each part, or one of its alternatives, begins a word of a normalized text."""
-    return all(any(f" {normalize(word)}" in f" {text}" for word in part.split("|")) for part in parts)
-
-
-def _same_keys(want: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    known = all(key in want and _matches(want[key], value[key]) for key in value)
-    return known and all(key in value or _may_be_absent(want[key]) for key in want)
+def _begins_a_word(text: str, part: str) -> bool:
+    """Whether one of the alternatives in a part begins a word of a normalized text."""
+    return any(f" {normalize(word)}" in f" {text}" for word in part.split("|"))
 
 
 def _may_be_absent(want: Any) -> bool:
@@ -135,9 +136,7 @@ def find_wrong_calls(
     text: str = "",
     asked: str = "",
 ) -> list[Detection]:
-    """Both of the checks below; the second only if calls are expected, or expected not to be made (then `text`, the reply, must not
-    only repeat what was `asked`: a model that does nothing calls nothing).
-    """
+    """The checks below; of `text`, the reply, that it does not only repeat what was `asked`: a model that does nothing calls nothing."""
     found = find_call_faults(calls, tools, finish_reason)
     if expected is not None:
         found += find_mismatch(calls, expected)

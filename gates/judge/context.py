@@ -50,9 +50,7 @@ def count_outcomes(found: Iterable[CaseState], least: int = 0) -> OutcomeCounts:
 
 @dataclass(frozen=True, slots=True)
 class SettledVerdict:
-    """A verdict; `extend` requests the second stage; `why` is the reason of an inconclusive one, `after` what a sequential one took.
-    `early`: the first stage alone decided.
-    """
+    """A verdict; `extend` asks for the second stage, `why` it is open, `after` what a sequential one took, `early`: stage one alone decided."""
 
     verdict: Verdict
     extend: bool = False
@@ -63,9 +61,7 @@ class SettledVerdict:
     def sentence(
         self, said: str, numbers: str, sure: str, limit: str, tier: Tier, *, cases: str = "", until: str = ""
     ) -> str:
-        """A rule in words: what was found, its numbers, the bound of which one is `sure` (unless answers are missing), the limit, the
-        bad cases, and why or until when it is undecided.
-        """
+        """A rule in words: finding, numbers, the bound that is `sure` (unless answers are missing), limit, bad cases, and why it is open."""
         inside = "; ".join(filter(None, (numbers, "" if self.why else sure, limit)))
         end = self.why or self.after
         if self.extend:  # an extension is asked only for rules that decide (`gates.judge.decide`)
@@ -87,9 +83,7 @@ def settle(
     second: OutcomeCounts,
     max_lost: float,
 ) -> tuple[SettledVerdict, bool]:
-    """The verdict that holds whatever the unknown answers would have been, and whether the second stage was asked. `judge` takes the
-    unknown answers as good in `best` and as bad in `worst`.
-    """
+    """The verdict whatever the unknown answers were, good in `best` and bad in `worst`; and whether the second stage was asked."""
     asked = second.n > second.missing
     soon = judge(worst[0])
     early = soon is Verdict.PASS or judge(best[0]) is Verdict.FAIL

@@ -25,9 +25,7 @@ _JUDGES: Final[Mapping[str, Callable[..., GateResult]]] = {
 
 
 def decide(policy: Policy, measurements: Measurements, controls: Sequence[ControlResult] = ()) -> Decision:
-    """Judge a run; if `extensions` then names gates, ask their extension and judge again. `controls`: the results of
-    the negative controls; the A/A control is made here.
-    """
+    """Judge a run, with the results of its negative controls; if `extensions` then names gates, ask their extension and judge again."""
     context = JudgingContext(policy, measurements)
     results = tuple(_judged(context))
     same = judge_self_comparison(context)

@@ -111,9 +111,7 @@ def judge_ratio(context: JudgingContext, metric: str, rule: RatioRule) -> GateRe
 
 
 def _pairs(context: JudgingContext, metric: str) -> tuple[list[Pair], int]:
-    """Log ratios, positive where the candidate is slower, and the number of incomplete pairs. A failed request of the candidate
-    is infinitely slow; one of the baseline makes no pair, so that neither arm profits.
-    """
+    """Log ratios, positive where the candidate is slower (infinity: it failed), and the number of pairs that lack an answer of the baseline."""
     timed = [t for t in context.measurements.timings if t.metric == metric]
     ours, theirs = (
         {(t.case, t.bucket, t.block, t.pair): t.value for t in timed if t.arm == arm}

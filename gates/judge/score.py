@@ -1,4 +1,5 @@
-"""From samples to case results: runs every gate's detector on every reply. Pure.
+"""From samples to case results: runs every gate's detector on every reply, and takes rulings that no detector makes (an author's own
+function, a judge model), for which `gates.run.rulings` asks. Pure.
 
 A prompt is bad if any repeat that the policy counts was bad, lost if none was bad and one was lost. While a repeat is missing it
 has no result.
@@ -7,15 +8,60 @@ has no result.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from gates.contracts.case import Case, Suite
 from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, OTHER_PREFIX, Sample
-from gates.contracts.verdict import CaseResult, Outcome
+from gates.contracts.verdict import CaseResult, ControlResult, Outcome, Verdict
 from gates.detect.catalogue import GATES
-from gates.judge.rulings import UNASKED, Rulings, needs_ruling
+from gates.judge.formatting import percent
 from gates.policy.policy import Policy
 from gates.reply.reply import Reply, read_heard, read_reply
+from gates.stats.binomial import wilson_lower
+
+LEAST_AGREEMENT: Final = 0.8
+"""Of a judge's rulings on labelled replies. With less, the report is inconclusive."""
+
+
+class Ruling(NamedTuple):
+    """`lost` if the function failed, or the judge gave no answer."""
+
+    outcome: Outcome
+    why: str = ""
+
+
+Rulings = Mapping[tuple[str, str], Ruling]
+"""By the digest of a sample's key, or `label_key`, and the gate."""
+
+UNASKED: Final = Ruling("lost", "was not asked outside of the detectors")
+
+
+def label_key(case: Case, number: int) -> str:
+    """The key of the ruling on a labelled reply, which has no sample whose digest could be the key."""
+    return f"label {case.id} {number}"
+
+
+def needs_ruling(case: Case, gate: str) -> bool:
+    """Whether a detector alone cannot judge a reply to this case."""
+    return gate == "judge" or (gate == "checks" and "python" in case.expect["checks"])
+
+
+def judge_agreement(suite: Suite, rulings: Rulings, confidence: float) -> ControlResult | None:
+    """How often the judge ruled as a person did; None without labelled replies."""
+    labelled = [
+        (label["good"], rulings.get((label_key(case, i), "judge"), UNASKED).outcome)
+        for case in suite.cases
+        for i, label in enumerate(case.expect.get("judge", {}).get("labels", ()))
+    ]
+    if not (n := len(labelled)):
+        return None
+    agreed = sum(outcome == ("ok" if good else "bad") for good, outcome in labelled)
+    verdict = Verdict.PASS if agreed >= LEAST_AGREEMENT * n else Verdict.INCONCLUSIVE
+    least = percent(wilson_lower(agreed, n, confidence), "down")
+    return ControlResult(
+        "judge", Verdict.PASS, verdict, (),
+        f"judge must agree with people on {percent(LEAST_AGREEMENT)} of labelled replies, and did on {agreed} of {n} (at least {least})",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +135,7 @@ def _judged(
 
 
 def failure_reason(gate: str, case: Case, reply: Reply, tokens: Collection[str] = ()) -> str:
-    """Why a reply is bad for a gate, in one line, or "". Errors, cut streams and replies that break a detector are bad:
-    what cannot be judged must not pass.
-    """
+    """Why a reply is bad for a gate, in one line, or "". Errors, cut streams and what breaks a detector are bad: unjudged must not pass."""
     if reply.error is not None:
         return f"error: {reply.error.message}"
     if not reply.complete:

@@ -73,9 +73,7 @@ class CompareRule:
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """The rules of one gate; sizes are minimum numbers of prompts. `asks`: with "every" a prompt is bad if any repeat was bad, "greedy"
-    counts only the one at temperature 0.
-    """
+    """The rules of one gate. `asks`: with "every" a prompt is bad if any repeat was, "greedy" counts the one at temperature 0."""
 
     tier: Tier
     asks: Literal["every", "greedy"] = "every"
@@ -93,9 +91,7 @@ class GateRules:
 
 @dataclass(frozen=True, slots=True)
 class RatioRule:
-    """Rule D against the baseline: at most `margin` slower, by a cluster bootstrap over `blocks` alternating blocks and `pairs`
-    pairs. `seed` seeds the resampling, so that a report can be recomputed.
-    """
+    """Rule D against the baseline: at most `margin` slower, by a cluster bootstrap of `pairs` pairs in `blocks` blocks. `seed`: of the resampling."""
 
     margin: Share
     tier: Tier = "supporting"
@@ -110,9 +106,7 @@ class RatioRule:
 
 @dataclass(frozen=True, slots=True)
 class LatencyRule:
-    """Rule D: a quantile of a metric, from the slow end, within `limit` over n requests or n_max. Times in ms are at most the
-    limit, decode in tokens/s at least.
-    """
+    """Rule D: a quantile of a metric, from its slow end, over n requests or n_max. `limit`: at most so many ms, or at least so many tokens/s."""
 
     tier: Tier
     limit: Annotated[float, Meta(gt=0, le=1e9)]

@@ -42,9 +42,7 @@ def join_calls(events: Iterable[CallStart | CallArguments]) -> tuple[ReplyCall, 
 
 
 def _repeats(again: CallStart, start: CallStart, fragments: Sequence[str]) -> bool:
-    """Whether a name under an index in use belongs to the same call: some servers write it into every delta, others
-    (transformers serve) send each call whole, always with index 0 and the same id.
-    """
+    """Whether a name under an index in use is the same call's: some servers write it into every delta, others send several calls under one."""
     if again.name != start.name or again.id not in (None, start.id):
         return False
     try:
@@ -53,13 +51,7 @@ def _repeats(again: CallStart, start: CallStart, fragments: Sequence[str]) -> bo
         return True
 
 
-SENTENCE_END: Final = re.compile(r"[.!?।…][\"'”’)\]]{0,4}\s")
-
-
-def first_sentence(text: str) -> int | None:
-    """The number of characters after which the first sentence is known to be complete, or None: "3.5" does not end at the point."""
-    found = SENTENCE_END.search(text)
-    return found.end() if found else None
+SENTENCE_END: Final = re.compile(r"[.!?।…][\"'”’)\]]{0,4}\s")  # "3.5" does not end at the point
 
 
 _SHOWN: Final = 300  # characters of foreign text that a message quotes
@@ -223,10 +215,11 @@ def _kind(event: Event) -> str:
 def _sentence(timed: Sequence[_TimedEvent], first: Mapping[str, int]) -> int | None:
     """When the first sentence was known to be complete; the end of the reply also ends a sentence."""
     said = [(at_ns, event.text) for at_ns, event in timed if isinstance(event, Text)]
-    over = first_sentence("".join(text for _, text in said))
-    if over is None:
+    found = SENTENCE_END.search("".join(text for _, text in said))
+    if found is None:
         ends = (at_ns for at_ns, event in timed if isinstance(event, Finish))
         return next(ends, None) if "content" in first else None
+    over = found.end()
     for at_ns, text in said:
         over -= len(text)
         if over <= 0:

@@ -176,9 +176,7 @@ def provenance(stated: ModelIdentity, base_model: str | None, parents: Mapping[s
 
 
 def baseline(statement: Statement, root: str | None) -> None:
-    """The baseline differs from the candidate and, if given, has this root. The configured baseline itself may be compared with
-    any of its lineage.
-    """
+    """The baseline differs from the candidate and, if given, has this root. The configured baseline may be compared with any of its lineage."""
     ours, theirs = statement.candidate, statement.baseline
     if (ours.model.root, ours.engine.digest) == (theirs.model.root, theirs.engine.digest):
         raise ReportError(

@@ -156,9 +156,7 @@ MAX_TEXT: Final = 1500  # characters of a prompt or a reply; a spoken reply has 
 
 @dataclass(frozen=True, slots=True)
 class ReplyEntry:
-    """One case of one gate that the candidate failed, or that flipped: its outcome in both arms, and the evidence (the candidate's, else
-    the baseline's).
-    """
+    """A case of a gate that the candidate failed, or that flipped, with its outcomes, and the evidence (the candidate's, else the baseline's)."""
 
     case: str
     named: bool

@@ -62,9 +62,7 @@ class EngineIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ComparedArm:
-    """One side of the comparison. `reply_format`: how the model writes calls. `numerics` is None, and `reply_format` "", where the
-    program did not record it.
-    """
+    """One side of the comparison. `reply_format`: how the model writes calls; "", and `numerics` None, where it was not recorded."""
 
     model: ModelIdentity
     engine: EngineIdentity

@@ -6,9 +6,8 @@ from gates.contracts.case import Case, Sampling
 from gates.contracts.errors import RunError
 from gates.contracts.sample import SampleKey
 from gates.reply.reply import read_reply
-from gates.run.bounded_stream import GATE_LIMITS, ReplyLimits
 from gates.run.conversation import estimate, pad_conversation
-from gates.run.http import RequestTimeouts, TimedClient
+from gates.run.http import GATE_LIMITS, ReplyLimits, RequestTimeouts, TimedClient
 from gates.run.request import build_body, encode_body
 from gates.run.target import Target, Variant
 

@@ -49,9 +49,7 @@ def pad_conversation(
     chars_per_token: float,
     turn: int,
 ) -> tuple[Mapping[str, Any], ...]:
-    """The conversation with small talk after its system prompt, about `tokens` in all, at least one exchange, from number `turn` on.
-    Repetitions are numbered, so that no two messages are equal.
-    """
+    """The conversation with numbered small talk after its system prompt, about `tokens` in all, at least one exchange, from `turn` on."""
     begin = next(i for i, message in enumerate(messages) if message["role"] != "system")
     left = tokens * chars_per_token - estimate(messages, tools)
     talk: list[Mapping[str, Any]] = []

@@ -21,8 +21,7 @@ from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, L
 from gates.contracts.verdict import METRICS, ControlResult, Decision, Verdict
 from gates.judge.context import Measurements
 from gates.judge.decide import decide, extensions, judge_control
-from gates.judge.rulings import Rulings, judge_agreement
-from gates.judge.score import ScoredSamples, score
+from gates.judge.score import Rulings, ScoredSamples, judge_agreement, score
 from gates.judge.sequential import undecided_cases
 from gates.policy.policy import SELF_COMPARISON, Policy
 from gates.reply.reply import read_reply
@@ -277,9 +276,7 @@ def judge_samples(
     order: str = "",
     rulings: Rulings = MappingProxyType({}),
 ) -> JobResult:
-    """Score and decide from samples, which are read once. `tokens`: special tokens by arm, which leaks are looked for, too. `order`:
-    the seed of a sequential run.
-    """
+    """Score and decide from samples, read once. `tokens`: special tokens by arm, which may not leak. `order`: the seed of a sequential run."""
     speed, suite = policy.speed, in_random_order(suite, order) if order else suite
     readings: list[LatencyReading] = []
 
@@ -314,9 +311,7 @@ _ANEW: Final = "nothing of it can be signed: run the gate in a folder of its own
 
 
 def check_held(folder: Path, models: Iterable[ServedModel]) -> None:
-    """Keep the metadata of the artefacts' files in the run's folder. Raises RunError: files were written to or exchanged since they were
-    hashed, or since the run began; or the folder cannot be written.
-    """
+    """Keep the metadata of the artefacts' files in the run's folder. Raises RunError: they have changed since they were hashed, or it cannot."""
     path, changed = folder / HELD, list[str]()
     try:
         kept = json.loads(path.read_bytes()) if path.exists() else {}

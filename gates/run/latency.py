@@ -154,9 +154,7 @@ class LatencyReading:
 
 
 def latency_readings(samples: Iterable[Sample], *, cache_unsaid: bool = False) -> tuple[LatencyReading, ...]:
-    """The readings of all latency samples, in order. Replies without a count of cached tokens are void, unless `cache_unsaid`.
-    Samples of earlier programs whose prompts were not to be cached are left out.
-    """
+    """The readings of all latency samples but those of earlier programs' uncached prompts. `cache_unsaid`: one without a cache count is good."""
     timed = (sample for sample in samples if sample.key.arm.startswith(LATENCY_PREFIX))
     return tuple(_reading(sample, cache_unsaid) for sample in timed if not sample.key.case.endswith(":cold"))
 
@@ -196,9 +194,7 @@ def _decode(sample: Sample, reply: Reply) -> float | None:
 
 
 def timings(readings: Iterable[LatencyReading], *, first_stage_blocks: int) -> Iterator[Timing]:
-    """The judge's input: a value for each metric and request of candidate and baseline, without void readings. Blocks
-    from `first_stage_blocks` on belong to the extension. A bucket of 500 tokens is called "0.5k".
-    """
+    """A value for each metric and request of the two arms, without void ones; later blocks are the extension's. "0.5k": a bucket of 500 tokens."""
     for reading in readings:
         if reading.arm not in (CANDIDATE, BASELINE) or reading.void:
             continue

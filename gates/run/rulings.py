@@ -22,7 +22,7 @@ import httpx2
 from gates.contracts.case import Case
 from gates.contracts.errors import SamplesError, SuiteError
 from gates.contracts.sample import BASELINE, CANDIDATE, LATENCY_PREFIX, Mode, Sample
-from gates.judge.rulings import Ruling, label_key, needs_ruling
+from gates.judge.score import Ruling, label_key, needs_ruling
 from gates.reply.reply import quote, read_heard
 from gates.run.http import read_key
 from gates.suite.contamination import prompt_of

@@ -27,9 +27,7 @@ class SampleStore:
     """An open samples file, locked for this process."""
 
     def __init__(self, path: Path, *, suite: str, arms: Mapping[str, Identity] | None = None) -> None:
-        """Open or create the file of a run over this suite. `arms`: the identities that the run knows. Raises SamplesError: no regular
-        file, damaged, another run's, or open in another process.
-        """
+        """Open or create the file of a run, whose arms have these identities. Raises SamplesError: damaged, another run's, or open elsewhere."""
         self.path, self._suite, self._arms = path, suite, dict(arms or {})
         self._keys: set[str] = set()
         self._file = _open(path)

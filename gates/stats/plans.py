@@ -24,9 +24,7 @@ from gates.stats.binomial import cdf, clopper_pearson_upper, pmf, root, wilson_l
 
 @dataclass(frozen=True, slots=True)
 class TwoLooks:
-    """The plan of a rule: `n` are judged, and `more` after an undecided first look (0: there is none). `passes` and `fails` take how many
-    were looked at, and the counts of the rule.
-    """
+    """A plan: `n` are judged, and `more` after an undecided look. `passes` and `fails` take how many were looked at, and the rule's counts."""
 
     n: int
     more: int
@@ -65,9 +63,7 @@ def compare_plan(n: int, margin: float, more: int = 0, confidence: float = 0.95)
 
 
 def quantile_plan(n: int, more: int = 0, q: float = 0.5, confidence: float = 0.95) -> TwoLooks:
-    """Rule D over values, of which the q-quantile must be within a limit. Values within are counted: enough for its upper bound to be
-    within, or too few for the lower one.
-    """
+    """Rule D over values: a bound of the q-quantile is within a limit, or beyond it, by the number of values within."""
     return TwoLooks(
         n,
         more,

@@ -46,9 +46,7 @@ def mean_bounds(units: Sequence[Unit], confidence: float = 0.95) -> tuple[float,
 
 
 def judge_mean(units: Sequence[Unit], least: float, confidence: float = 0.95) -> tuple[Verdict, int]:
-    """Whether the mean is above or below `least`, and after how many units that was decided; each of both is wrong with
-    probability 1 - confidence at most. Undecided after all of them is INCONCLUSIVE.
-    """
+    """Whether the mean is above or below `least`, each wrongly with probability 1 - confidence at most; and after how many units, else all."""
     needed = 1.0 / (1.0 - confidence)
     above = _wealth((low for low, _ in units), least)
     below = _wealth((1.0 - high for _, high in units), 1.0 - least)

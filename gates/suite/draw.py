@@ -8,9 +8,7 @@ from gates.contracts.case import Suite, conversations
 
 
 def seeded_shuffle(seed: str, ids: Iterable[str]) -> list[str]:
-    """The ids sorted by the SHA-256 of "<seed> <id>". The first form stage 1, the next stage 2: both are exchangeable, as rule A's curve
-    requires.
-    """
+    """The ids by the SHA-256 of "<seed> <id>": the first form stage 1, the next stage 2, both exchangeable, as rule A's curve requires."""
     return sorted(ids, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
 
 

@@ -13,7 +13,7 @@ from deploy.drivers.url import UrlEngine
 from deploy.engine.engine import EngineState, Phase
 from deploy.engine.probe import ProbeOutcome, probe, served_model
 from deploy.engine.spec import EngineSpec
-from gates.run.bounded_stream import READ_BYTES
+from gates.run.http import READ_BYTES
 from tests.deploy.scripted import (
     DONE,
     OK,

@@ -7,8 +7,7 @@ import httpcore2
 import pytest
 
 from gates.contracts.errors import RunError
-from gates.run.bounded_stream import READ_BYTES, ReplyLimits
-from gates.run.http import RequestTimeouts, TimedClient, read_key
+from gates.run.http import READ_BYTES, ReplyLimits, RequestTimeouts, TimedClient, read_key
 from tests.gates.run.parts import target
 from tests.scale import PATIENCE
 from tests.script import CloseNow, Hang, Head, Raw, Say, Step, Wait, role, text

@@ -13,8 +13,7 @@ import pytest
 from gates.contracts.errors import SamplesError, SuiteError
 from gates.contracts.sample import Sample, SampleKey, TimedRead
 from gates.contracts.verdict import Verdict
-from gates.judge.rulings import Ruling, judge_agreement
-from gates.judge.score import score
+from gates.judge.score import Ruling, judge_agreement, score
 from gates.policy.load import derive
 from gates.run import rulings
 from gates.run.rulings import OutsideChecks, ask_function, ask_judge, check_judge, read_rulings
