@@ -26,7 +26,7 @@ from deploy.drivers.embedded import usable_cores
 from deploy.engine.gpu import host_gpu
 from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact as artefacts
-from gates.artefact.artefact import MANIFEST, Artefact, Provenance, same_lineage
+from gates.artefact.artefact import MANIFEST, Artefact, ModelIdentity, Provenance, same_lineage
 from gates.contracts import strict_json
 from gates.contracts.case import Suite
 from gates.contracts.errors import ManifestError, RunError, SuiteError
@@ -72,9 +72,11 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     controls = {control.name: config.gates.controls.get(control.name) for control in policy.controls}
     wanted = dict.fromkeys([candidate, baseline, *filter(None, controls.values())])
     found = {name: identify(config.engine(name)) for name in wanted}
-    known = (*(artefact for artefact, _ in found.values()), *configured(config))
+    known = (*(artefact.identity for artefact, _ in found.values()), *configured(config))
     if not args.candidate_url and not args.any_baseline:
-        check_baseline(config, (candidate, baseline), (found[candidate][0], found[baseline][0]), known)
+        check_baseline(
+            config, (candidate, baseline), (found[candidate][0].identity, found[baseline][0].identity), known
+        )
     public, model = model_of(config, candidate, baseline)
     sides = {name: await _served(config, config.engine(name), found[name], model, stack) for name in wanted}
     return GateJob(
@@ -115,7 +117,7 @@ def model_of(config: Config, candidate: str, baseline: str) -> tuple[str, ModelC
     return next(iter([*found, *models]))
 
 
-def configured(config: Config) -> Iterator[Artefact]:
+def configured(config: Config) -> Iterator[ModelIdentity]:
     """The manifests of all artefacts in the configuration, and of the folders beside them.
 
     Lineage is found through them: a GGUF file that was made from an NVFP4 folder names that folder as its
@@ -124,11 +126,14 @@ def configured(config: Config) -> Iterator[Artefact]:
     shelves = {artefacts.folder_of(e.artefact).parent for e in config.engines.values() if e.artefact}
     for path in sorted(path for shelf in shelves for path in shelf.glob(f"*/{MANIFEST}")):
         with suppress(ManifestError):  # an engine that serves it will report the error
-            yield artefacts.load(path.parent)
+            yield artefacts.load(path.parent).identity
 
 
 def check_baseline(
-    config: Config, names: tuple[str, str], pair: tuple[Artefact, Artefact], known: Iterable[Artefact]
+    config: Config,
+    names: tuple[str, str],
+    pair: tuple[ModelIdentity, ModelIdentity],
+    known: Iterable[ModelIdentity],
 ) -> None:
     """Raises ManifestError if no promotion could accept a report that compares the artefacts of these two engines."""
     named = {model.baseline for model in config.models.values()}

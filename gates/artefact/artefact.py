@@ -61,6 +61,17 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """What reports state of an artefact, and lineage goes by."""
+
+    name: str
+    format: str
+    root: str
+    base_model: str | None
+    parents: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Artefact:
     """A sealed folder's manifest. `created` is RFC 3339 in UTC, to the second. In the file the provenance's keys stand among the others."""
 
@@ -70,6 +81,11 @@ class Artefact:
     files: Annotated[tuple[FileEntry, ...], Meta(min_length=1)]
     created: str
     provenance: Provenance = field(default_factory=Provenance)
+
+    @property
+    def identity(self) -> ModelIdentity:
+        origin = self.provenance
+        return ModelIdentity(self.name, self.format, self.root, origin.base_model, origin.parents)
 
 
 def root_digest(files: Iterable[FileEntry]) -> str:
@@ -151,13 +167,18 @@ class Lineage:
 UNCHECKED: Final = Lineage(False, "the baseline's lineage was not checked")
 
 
-def same_lineage(candidate: Artefact, baseline: Artefact, others: Iterable[Artefact] = ()) -> Lineage:
-    """Whether the baseline is another form of the candidate's model. `others`: artefacts through which ancestors are found."""
+def same_lineage(
+    candidate: ModelIdentity, baseline: ModelIdentity, others: Iterable[ModelIdentity] = ()
+) -> Lineage:
+    """Whether the baseline is another form of the candidate's model. `others`: those through which ancestors are found."""
     if candidate.root == baseline.root:
         return Lineage(True, f"both are {baseline.root}")
-    ours, theirs = candidate.provenance.base_model, baseline.provenance.base_model
-    if ours != theirs:
-        return Lineage(False, f"{_base_model_text(candidate)}; {_base_model_text(baseline)}")
+    if candidate.base_model != baseline.base_model:
+        based = (
+            f"{one.name} ({one.format}) {f'is based on {one.base_model}' if one.base_model else 'names no base model'}"
+            for one in (candidate, baseline)
+        )
+        return Lineage(False, "; ".join(based))
     known = {a.root: a for a in (candidate, baseline, *others)}
     for child, parent in ((candidate, baseline), (baseline, candidate)):
         common = ancestors(child, known) & ancestors(parent, known, _SAME_MODEL)
@@ -170,13 +191,8 @@ def same_lineage(candidate: Artefact, baseline: Artefact, others: Iterable[Artef
     )
 
 
-def _base_model_text(artefact: Artefact) -> str:
-    base = artefact.provenance.base_model
-    return f"{artefact.name} ({artefact.format}) {f'is based on {base}' if base else 'names no base model'}"
-
-
 def ancestors(
-    artefact: Artefact, known: Mapping[str, Artefact], roles: tuple[str, ...] | None = None
+    artefact: ModelIdentity, known: Mapping[str, ModelIdentity], roles: tuple[str, ...] | None = None
 ) -> frozenset[str]:
     """The artefact's root and the roots it was made from, as far as `known` has them; through some roles only if given."""
     found: set[str] = set()
@@ -187,7 +203,7 @@ def ancestors(
             continue
         found.add(root)
         if root in known:
-            parents = known[root].provenance.parents
+            parents = known[root].parents
             waiting += [digest for role, digest in parents.items() if roles is None or role in roles]
     return frozenset(found)
 

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Final, Literal
 
-from gates.artefact.artefact import Artefact, Lineage, Provenance, same_lineage
+from gates.artefact.artefact import Lineage, ModelIdentity, same_lineage
 from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics, differences, permits
 from gates.contracts.verdict import Verdict
 from gates.policy.policy import NumericsRule, Policy
-from gates.report.statement import EngineIdentity, ModelIdentity, Pinned, SampleIndex, Statement, parse_time
+from gates.report.statement import EngineIdentity, Pinned, SampleIndex, Statement, parse_time
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """How far ahead another machine's clock may be before its report counts as being from the future."""
@@ -158,8 +158,7 @@ def _first_difference(was: object, now: object) -> tuple[str, str]:
 
 def stated_lineage(statement: Statement) -> Lineage:
     """Whether both arms are forms of one model, by the digests in the report."""
-    ours, theirs = statement.candidate.model, statement.baseline.model
-    return same_lineage(_manifest(ours), _manifest(theirs), map(_manifest, statement.ancestors))
+    return same_lineage(statement.candidate.model, statement.baseline.model, statement.ancestors)
 
 
 def lineage(statement: Statement) -> None:
@@ -187,11 +186,6 @@ def baseline(statement: Statement, root: str | None) -> None:
         raise ReportError(
             "baseline_lineage", f"the report's baseline is {is_}; the configuration names {wanted}"
         )
-
-
-def _manifest(model: ModelIdentity) -> Artefact:
-    """A manifest with those fields that a report has."""
-    return Artefact(model.name, model.format, model.root, (), "", Provenance(model.base_model, model.parents))
 
 
 def samples(stated: SampleIndex, lines: Iterable[bytes]) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gates.artefact.artefact import ModelIdentity
 from gates.contracts import strict_json
 from gates.contracts.numerics import Numerics
 from gates.contracts.verdict import Decision, GateResult, Outcome, Verdict
@@ -26,17 +27,6 @@ PREDICATE_TYPE: Final = "urn:manners:gate-report:v1"
 SAMPLES_FILE: Final = "samples.jsonl"
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelIdentity:
-    """An artefact as a report states it; `root`, `base_model` and `parents` as in its manifest."""
-
-    name: str
-    format: str
-    root: str
-    base_model: str | None
-    parents: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

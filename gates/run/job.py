@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from gates.artefact.artefact import Artefact, Lineage, Snapshot, same_lineage, snapshot
+from gates.artefact.artefact import Artefact, Lineage, ModelIdentity, Snapshot, same_lineage, snapshot
 from gates.contracts.case import Case, Suite
 from gates.contracts.errors import RunError
 from gates.contracts.numerics import Numerics
@@ -72,7 +72,7 @@ class GateJob:
     candidate: ServedModel
     baseline: ServedModel
     controls: Mapping[str, tuple[ServedModel, Variant]] = field(default_factory=dict)
-    known: tuple[Artefact, ...] = ()
+    known: tuple[ModelIdentity, ...] = ()
     timed: bool = True
     full: bool = False
     gateway: Mapping[str, str] = field(default_factory=dict)
@@ -260,7 +260,8 @@ class _JobRunner:
         job, known = self._job, len(self._store) + len(self._job.outside.rulings)
         if self._judged is None or self._judged[0] != known:
             tokens = {arm: side.tokens for arm, side in job.served_models.items()}
-            lineage = same_lineage(job.candidate.artefact, job.baseline.artefact, job.known)
+            ours, theirs = job.candidate.artefact.identity, job.baseline.artefact.identity
+            lineage = same_lineage(ours, theirs, job.known)
             asked = job.policy, job.suite, self._store.samples()
             found = judge_samples(*asked, lineage, tokens, job.order, job.outside.rulings)
             self._judged = known, found

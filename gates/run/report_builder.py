@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from gates.artefact.artefact import Artefact, ancestors
+from gates.artefact.artefact import ModelIdentity, ancestors
 from gates.contracts.sample import Sample
 from gates.contracts.verdict import CaseResult, Decision, Outcome
 from gates.decode.decoder import encode
@@ -94,22 +94,15 @@ def build_statement(
 
 
 def _arm(side: ServedModel) -> stated.ComparedArm:
-    return stated.ComparedArm(_model(side.artefact), side.engine, side.numerics, side.reply_format)
+    return stated.ComparedArm(side.artefact.identity, side.engine, side.numerics, side.reply_format)
 
 
-def _model(artefact: Artefact) -> stated.ModelIdentity:
-    origin = artefact.provenance
-    return stated.ModelIdentity(
-        artefact.name, artefact.format, artefact.root, origin.base_model, origin.parents
-    )
-
-
-def _ancestors(job: GateJob) -> Iterator[stated.ModelIdentity]:
+def _ancestors(job: GateJob) -> Iterator[ModelIdentity]:
     """Those of the known artefacts from which the two arms descend."""
-    arms = (job.candidate.artefact, job.baseline.artefact)
-    known = {artefact.root: artefact for artefact in (*arms, *job.known)}
+    arms = (job.candidate.artefact.identity, job.baseline.artefact.identity)
+    known = {one.root: one for one in (*arms, *job.known)}
     above = {root for arm in arms for root in ancestors(arm, known)} - {arm.root for arm in arms}
-    return (_model(known[root]) for root in sorted(above & known.keys()))
+    return (known[root] for root in sorted(above & known.keys()))
 
 
 def reply_texts(samples: Iterable[Sample], judged: str = "") -> Texts:

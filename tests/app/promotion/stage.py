@@ -17,11 +17,11 @@ from app.engines.identity import describe
 from app.promotion.facts import suite_in_force
 from app.promotion.state_machine import TABLE, Action, Effect, EffectEvidence, OperationPhase, OperationPlan
 from app.promotion.steps import HANDLERS, Dependencies
-from gates.artefact.artefact import Artefact, folder_of, load
+from gates.artefact.artefact import folder_of, load
 from gates.policy.load import load_policy
 from gates.report import dsse
 from gates.report.keys import load_or_make
-from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement, format_time
+from gates.report.statement import ComparedArm, Pinned, Statement, format_time
 from gates.report.statement import render as statement_text
 from tests.app.house import TOKEN, GatewayFixture, run
 from tests.gates.report import examples
@@ -82,11 +82,6 @@ def settings(state: Path, **model: Any) -> Config:
     return parse(tables(state, **model), state)
 
 
-def _model(found: Artefact) -> ModelIdentity:
-    origin = found.provenance
-    return ModelIdentity(found.name, found.format, found.root, origin.base_model, dict(origin.parents))
-
-
 def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) -> Statement:
     """What a gate would state of a pass of these two engines, now."""
 
@@ -94,7 +89,7 @@ def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) 
         spec = config.engines[name]
         assert spec.artefact is not None
         found = load(folder_of(spec.artefact))
-        return ComparedArm(_model(found), describe(spec, found))
+        return ComparedArm(found.identity, describe(spec, found))
 
     suite, policy = suite_in_force(config.gates.suite), load_policy(config.gates.policy)
     made = replace(
@@ -106,7 +101,7 @@ def statement(config: Config, candidate: str, baseline: str, /, **changes: Any) 
         decision=examples.passed(policy),
         created=format_time(datetime.now(UTC)),
         expires=None,
-        ancestors=(_model(load(MODELS / f"{FP4}-hf")),),
+        ancestors=(load(MODELS / f"{FP4}-hf").identity,),
     )
     return replace(made, **changes)
 

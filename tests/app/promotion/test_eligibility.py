@@ -25,7 +25,7 @@ from app.registry.registry import Registry
 from app.registry.values import AuditEntry, KnownEngine, KnownReport, Revocation, Thing
 from deploy.engine.spec import EngineSpec, spec_digest
 from gates.artefact import artefact
-from gates.artefact.artefact import Provenance
+from gates.artefact.artefact import ModelIdentity, Provenance
 from gates.contracts.errors import ReportError
 from gates.contracts.numerics import Numerics, Part
 from gates.contracts.verdict import Verdict
@@ -34,7 +34,7 @@ from gates.policy.policy import NumericsRule, RequiredResult
 from gates.report import dsse
 from gates.report.files import VerifiedReport, open_report
 from gates.report.keys import load_or_make
-from gates.report.statement import ComparedArm, ModelIdentity, Pinned, Statement, digest_of
+from gates.report.statement import ComparedArm, Pinned, Statement, digest_of
 from gates.report.statement import render as statement_text
 from gates.suite.load import load_suite
 from tests.app.promotion.stage import settings

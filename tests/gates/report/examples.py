@@ -15,6 +15,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gates.artefact.artefact import ModelIdentity
 from gates.contracts.case import Case, Sampling, Suite
 from gates.contracts.sample import Sample, SampleKey, render
 from gates.contracts.verdict import CaseResult, ControlResult, Decision, Outcome, Verdict
@@ -35,7 +36,6 @@ from gates.report.statement import (
     ComparedArm,
     EngineIdentity,
     Harness,
-    ModelIdentity,
     Pinned,
     SampleIndex,
     Statement,

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gates.artefact.artefact import seal
+from gates.artefact.artefact import ModelIdentity, seal
 from gates.contracts.errors import ReportError, RunError
 from gates.contracts.verdict import ControlResult, Verdict
 from gates.report import checks, dsse
 from gates.report.files import VerifiedReport, attach, open_report, verify_report, write_report
-from gates.report.statement import ModelIdentity, Pinned, Statement, render
+from gates.report.statement import Pinned, Statement, render
 from tests.gates.report import examples
 from tests.gates.report.examples import CANDIDATE, KEY, OTHER_KEY, WHEN
 from tests.scale import scaled
