@@ -251,9 +251,8 @@ Snapshot = tuple[tuple[str, int, int, int, int, int], ...]
 
 
 def snapshot(path: Path) -> Snapshot:
-    """The file system's metadata of an artefact: of its folder and everything in it, or of a single file. Raises OSError.
-
-    Any write, rename or link changes a ctime, which no system call can set back: equal snapshots prove equal files.
+    """The metadata of an artefact's folder and everything in it, or of a single file: any write, rename or link changes a ctime, which no system call
+    can set back, so equal snapshots prove equal files. Raises OSError.
     """
     folder = folder_of(path)
     if not (folder / MANIFEST).is_file():

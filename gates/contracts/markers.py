@@ -33,9 +33,8 @@ MAX_TAG = 256
 
 
 class Marker(NamedTuple):
-    """kind: see `Kind`. closes: it ends what another begins. name: normalized, without brackets. empty: `<think/>`.
-
-    word: what stands behind `=` in `<function=word>`, or the `name` attribute of `<invoke name="word">`.
+    """`closes`: it ends what another begins. `name`: normalized, without brackets. `word`: in `<function=word>`, or of `<invoke name="word">`.
+    `empty`: `<think/>`.
     """
 
     kind: Kind

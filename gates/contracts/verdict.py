@@ -57,10 +57,7 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """One rule applied to one gate. `estimate` (in `unit`) has the bounds `interval`, and `limit` is the policy's.
-
-    `extend` requests stage 2.
-    """
+    """One rule applied to one gate. `estimate` (in `unit`) has the bounds `interval`; `limit`: the policy's. `extend` requests stage 2."""
 
     gate: str
     rule: Rule

@@ -110,11 +110,7 @@ def _is_mentioned(text: str, start: int, end: int) -> bool:
 
 
 def added_tokens(tokenizer: Mapping[str, Any]) -> frozenset[str]:
-    """The added vocabulary of a `tokenizer.json`, as texts.
-
-    Plain words, white space and elements of HTML are left out: some tokenizers add such tokens for compression, and they are
-    frequent in prose.
-    """
+    """The added vocabulary of a `tokenizer.json`, as texts: without plain words, white space and elements of HTML, which some add for compression."""
     return frozenset(entry["content"] for entry in tokenizer.get("added_tokens", ()) if _is_sign(entry))
 
 

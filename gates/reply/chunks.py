@@ -1,8 +1,7 @@
 """Chat-completion JSON to events: both engines' shapes, streamed or whole.
 
-Only the fields that carry speech are declared; msgspec skips the rest without building it, so
-`prompt_progress`, `timings`, `token_ids` and their like cost next to nothing. vLLM says
-`reasoning`, llama-server and older vLLM say `reasoning_content`; null, "" and absent are the same.
+Only the fields that carry speech are declared; msgspec skips the rest without building it. vLLM says `reasoning`, llama-server and older vLLM
+`reasoning_content`; null, "" and absent are the same.
 """
 
 import re
@@ -103,10 +102,7 @@ def parse_payload(payload: bytes) -> list[Event]:
 
 
 def _plain(struct: type[Struct], known: list[Any], is_strict: bool = False) -> Any:
-    """The struct's known fields; each other one must be null or absent, so that the short way drops none.
-
-    is_strict: so must those that the struct does not have.
-    """
+    """The struct's known fields; each other one must be null or absent (`is_strict`: any other), so that the short way drops none."""
     names = {field[0] for field in known}
     others = [(name, None, None) for name in struct.__struct_fields__ if name not in names]
     return msgspec.defstruct("_Plain", [*known, *others], gc=False, forbid_unknown_fields=is_strict)
@@ -185,10 +181,7 @@ def why_unreadable(error: Exception) -> str:
 
 
 def read_counts(usage: dict[str, Any]) -> dict[str, Any]:
-    """The token counts of a `usage` object: numbers in range, and objects of such, one level deep.
-
-    Whatever else an engine put there is left out, because counts reach callers and metrics.
-    """
+    """The token counts of a `usage` object, which reach callers and metrics: numbers in range, and objects of such, one level deep."""
     counts: dict[str, Any] = {}
     for name, value in islice(usage.items(), MAX_COUNTS):
         if isinstance(value, dict):
@@ -204,10 +197,7 @@ def _is_count(value: Any) -> bool:
 
 
 def read_error(error: Any) -> Broken:
-    """The engine's error in any of its shapes: an object, a bare text, or something else.
-
-    A number is the status that the error would have had, and no word for a program.
-    """
+    """The engine's error in any shape. A number is the status that the error would have had, and no word for a program."""
     if not isinstance(error, dict):
         return Broken(_sentence(error), "engine_error", by_engine=True)
     message = _sentence(error.get("message") or error.get("detail"))

@@ -1,8 +1,7 @@
-"""The events of a reply: an engine's reply, independent of the wire format.
+"""The events of a reply: an engine's reply, independent of the wire format. Values only.
 
-One reply is a sequence of these values per choice: any mix of `Thought`, `Text`, `CallStart` and
-`CallArguments`, then one `Finish`. `Usage` stands beside the order (an engine may repeat it on
-every chunk), and `Broken` or `Done` ends the stream. Values only: nothing here reads a clock.
+One reply is a sequence of these values per choice: any mix of `Thought`, `Text`, `CallStart` and `CallArguments`, then one `Finish`. `Usage`
+stands beside the order (an engine may repeat it on every chunk), and `Broken` or `Done` ends the stream.
 """
 
 from typing import Any
@@ -42,10 +41,8 @@ class Logprobs(Struct, frozen=True):
 
 
 class Thought(Struct, frozen=True, gc=False):
-    """Reasoning text. `kind` says how it was known, and labels manners_thinking_stripped_total.
-
-    `field`: the engine sent it apart. `tag`: it stood between think tags. `orphan`: it stood
-    before a closing tag that nothing had opened; the text may be empty, when it had gone out.
+    """Reasoning text. `kind` labels manners_thinking_stripped_total: `field` (the engine sent it apart), `tag` (between think tags), `orphan` (before
+    a closing tag that nothing had opened; the text may be empty, when it had gone out).
     """
 
     choice: int
@@ -72,10 +69,7 @@ class CallArguments(Struct, frozen=True, gc=False):
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """The choice is over: stop, length, tool_calls, content_filter, …
-
-    `stop` is the caller's stop sequence that ended it, where the engine says so (vLLM does).
-    """
+    """The choice is over: stop, length, tool_calls, content_filter, … `stop`: the caller's stop sequence that ended it, if vLLM says so."""
 
     choice: int
     reason: str
@@ -94,10 +88,8 @@ class Usage(Struct, frozen=True):
 
 
 class Broken(Struct, frozen=True):
-    """The engine reported an error, or broke the protocol, after its stream had begun.
-
-    `status` is the HTTP status that the engine gave the error, 0 if it gave none. `by_engine`: message and
-    code are the engine's own; otherwise they are ours, and safe to show.
+    """The engine reported an error, or broke the protocol, after its stream had begun. `status`: the error's HTTP status, or 0. `by_engine`: message
+    and code are the engine's own; otherwise they are ours, and safe to show.
     """
 
     message: str

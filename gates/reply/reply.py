@@ -1,7 +1,6 @@
-"""An engine's reply to one sample, with its times. Pure. Nothing is repaired.
+"""An engine's reply to one sample, with its times, which are those of the read that completed an event. Pure. Nothing is repaired.
 
-Times are taken from generated text only: a role delta or the usage chunk is none (vLLM #15106). An event's time is that of
-the read that completed it.
+Times are taken from generated text only: a role delta or the usage chunk is none (vLLM #15106).
 """
 
 import json

@@ -1,7 +1,6 @@
 """Server-sent events: bytes in, payloads out.
 
-Lines end at CR, LF or CRLF and nowhere else. `str.splitlines` also cuts at U+2028, U+0085 and
-others, which are legal inside JSON and tear a payload in two, so the split is done on bytes;
+Lines end at CR, LF or CRLF and nowhere else. `str.splitlines` also cuts at U+2028 and others, which are legal inside JSON, so bytes are split;
 half a UTF-8 character can then never be seen either.
 """
 
@@ -25,11 +24,8 @@ class EventTooLong(Exception):
 
 
 class SSEDecoder:
-    """Cuts a byte stream into the payloads of its `data:` fields.
-
-    Comments (`:`), and the fields `event`, `id` and `retry` are dropped. llama.cpp builds of 2025
-    reported errors in a field named `error`; its value is handed on as a payload of its own, and the data of an
-    event that is called `error` as the error that it is, whatever its shape.
+    """Cuts a byte stream into the payloads of its `data:` fields. Comments, `event`, `id` and `retry` are dropped. llama.cpp builds of 2025 reported
+    errors in a field `error`: its value is a payload of its own; the data of an event called `error` is that error, whatever its shape.
     """
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
@@ -77,10 +73,7 @@ class SSEDecoder:
         return payloads
 
     def whole_payloads(self, data: bytes) -> list[bytes] | None:
-        """The payloads, if `data` is nothing but whole events of one `data` line, none pending.
-
-        Most reads of a stream are. None: `feed` it; the state has not changed.
-        """
+        """The payloads, if `data` is whole events of one `data` line, none pending, as most reads are; None: `feed` it. Changes nothing."""
         if self._line or self._data or self._after_cr or self._is_error:
             return None
         if not (data.startswith(b"data: ") and data.endswith(b"\n\n")) or _CR in data:

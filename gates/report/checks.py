@@ -1,7 +1,4 @@
-"""Checks of what a report proves. Pure; promotion and `manners gate verify` call those they need.
-
-Each raises ReportError if it fails.
-"""
+"""Checks of what a report proves; promotion and `manners gate verify` call those they need. Each raises ReportError if it fails. Pure."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence

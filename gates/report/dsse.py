@@ -1,9 +1,7 @@
-"""The signed envelope: DSSE v1 with Ed25519, and stricter: an envelope has exactly one text. Pure.
+"""The signed envelope: DSSE v1 (secure-systems-lab/dsse v1.0.2) with Ed25519 (RFC 8032), and stricter: an envelope has exactly one text. Pure.
 
-A report is identified by the digest of its bytes: with several texts, it could be revoked under one digest and promoted under
-another. A key id is only a hint; what counts is that the signature verifies with a trusted key.
-
-Sources: secure-systems-lab/dsse v1.0.2, protocol.md and envelope.md; RFC 8032 for Ed25519.
+A report is identified by the digest of its bytes: with several texts, it could be revoked under one digest and promoted under another. A key id
+is only a hint; what counts is that the signature verifies with a trusted key.
 """
 
 import hashlib

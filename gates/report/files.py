@@ -161,7 +161,10 @@ def write_report(out_dir: Path, statement: Statement, key: Ed25519PrivateKey, te
     files = {PAGE: shown.encode(), MARKDOWN: short.encode(), REPORT: data}
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        _publish(out_dir, files)
+        drafts = [(draft(out_dir / name, data, 0o644), out_dir / name) for name, data in files.items()]
+        for written, path in drafts:
+            written.replace(path)
+        sync(out_dir)
     except OSError as error:
         raise RunError(f"{out_dir}: the report cannot be written there ({error.strerror or error})") from None
     return opened
@@ -189,17 +192,3 @@ def suite_asked(out_dir: Path, statement: Statement) -> str | Path:
     """The suite that the report in a folder names: the copy of its file there, or else its name."""
     files = (out_dir / ATTACHMENTS / file.name for file in statement.attachments if is_own(file.name))
     return next((path for path in files if path.stem == statement.suite.name), statement.suite.name)
-
-
-def _publish(folder: Path, files: dict[str, bytes]) -> None:
-    """Write all drafts to disk first, then rename each, in the given order."""
-    drafts: dict[Path, Path] = {}
-    try:
-        for name, data in files.items():
-            drafts[folder / name] = draft(folder / name, data, 0o644)
-        for path, written in drafts.items():
-            written.replace(path)
-        sync(folder)
-    finally:
-        for written in drafts.values():
-            written.unlink(missing_ok=True)

@@ -54,21 +54,24 @@ class BoundedBackend(httpcore2.AsyncNetworkBackend):
     def __init__(self, limits: ReplyLimits, on_read: Callable[[], None] = lambda: None) -> None:
         self._own, self._limits, self._on_read = httpcore2.AnyIOBackend(), limits, on_read
 
-    async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> "_BoundedStream":
+    async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> Any:
         stream = await self._own.connect_tcp(host, port, *args, **options)
         return _BoundedStream(stream, self._limits, self._on_read)
 
 
-class _BoundedStream(httpcore2.AsyncNetworkStream):
-    def __init__(
-        self, stream: httpcore2.AsyncNetworkStream, limits: ReplyLimits, on_read: Callable[[], None]
-    ) -> None:
+class _BoundedStream:
+    """A stream of the library; all but reading is its own."""
+
+    def __init__(self, stream: Any, limits: ReplyLimits, on_read: Callable[[], None]) -> None:
         self._stream, self._limits, self._on_read = stream, limits, on_read
         self._size = self._lines = 0
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         await asyncio.sleep(0)  # a TLS stream returns what it has buffered without a turn of the event loop
-        data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
+        data: bytes = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
         self._on_read()
         self._size += len(data)
         self._lines += data.count(b"\n")
@@ -78,18 +81,9 @@ class _BoundedStream(httpcore2.AsyncNetworkStream):
             raise httpcore2.RemoteProtocolError(why)
         return data
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
     async def start_tls(self, *args: Any, **options: Any) -> "_BoundedStream":
         stream = await self._stream.start_tls(*args, **options)
         return _BoundedStream(stream, self._limits, self._on_read)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
