@@ -28,7 +28,7 @@ from deploy.engine.spec import EngineSpec
 from gates.artefact import artefact as artefacts
 from gates.artefact.artefact import MANIFEST, Artefact, ModelIdentity, Provenance, same_lineage
 from gates.contracts import strict_json
-from gates.contracts.case import Suite
+from gates.contracts.case import Suite, drawn
 from gates.contracts.errors import ManifestError, RunError, SuiteError
 from gates.contracts.strict_json import read_objects
 from gates.detect.tags import added_tokens
@@ -39,7 +39,6 @@ from gates.run.job import GateJob, ServedModel
 from gates.run.rulings import OutsideChecks
 from gates.run.target import Variant
 from gates.suite.contamination import ContaminationCheck
-from gates.suite.draw import drawn
 from gates.suite.load import load_suite
 from gates.suite.own import is_own
 

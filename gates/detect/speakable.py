@@ -32,11 +32,6 @@ def spoken_seconds(text: str) -> float:
     return sum(seconds for _, seconds in _pieces(text))
 
 
-def spoken_words(text: str) -> int:
-    """The number of words as spoken; a Kannada word counts as one."""
-    return sum(_number_words(m["number"]) if m["number"] else 1 for m in _PIECE.finditer(text))
-
-
 def find_too_long(text: str, max_seconds: float) -> list[Detection]:
     """At most one detection: the part of the text after the time limit."""
     said = 0.0
@@ -116,7 +111,8 @@ def find_unspeakable(text: str) -> list[Detection]:
 def _lengths(text: str) -> Iterator[tuple[str, int, int]]:
     for i, match in enumerate(_SENTENCE.finditer(text)):
         start = match.start() + len(match.group()) - len(match.group().lstrip())
-        if spoken_words(match.group()) > _MOST_WORDS:
+        words = sum(_number_words(m["number"]) if m["number"] else 1 for m in _PIECE.finditer(match.group()))
+        if words > _MOST_WORDS:
             yield "long_sentence", start, match.end()
         if i == 0 and match.end() - start > _MOST_CHARACTERS:
             yield "long_opening", start, match.end()

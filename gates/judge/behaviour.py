@@ -68,10 +68,8 @@ def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRu
     among = count_outcomes(
         state for case, state in _named_states(context, name).items() if case in one or case in two
     )
-    first, second = (
-        count_outcomes(one.values(), rule.first),
-        count_outcomes(two.values() if rule.second else (), rule.second),
-    )
+    first = count_outcomes(one.values(), rule.first)
+    second = count_outcomes(two.values() if rule.second else (), rule.second)
     plan, confidence = ZeroPlan(first.n, second.n, among.n), context.policy.confidence
     best = (first.bad, among.bad), (second.bad,)
     worst = (first.bad + first.open, among.bad + among.open), (second.bad + second.open,)
@@ -81,10 +79,8 @@ def judge_zero(context: JudgingContext, name: str, gate: GateRules, rule: ZeroRu
         unsure, late = first.bad + first.open, second.bad + second.open if more else None
         how = "Clopper-Pearson, by stages" if unsure else "Clopper-Pearson"
         upper = plan.upper(unsure, late, confidence)
-        interval, sure = (
-            Interval(0.0, upper, confidence, how),
-            context.surely(f"below {percent(upper, 'up')}"),
-        )
+        interval = Interval(0.0, upper, confidence, how)
+        sure = context.surely(f"below {percent(upper, 'up')}")
     elif settled.verdict is Verdict.FAIL:
         where = f", {among.bad} of them named" if among.bad else ""
         if not first.open:

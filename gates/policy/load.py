@@ -103,8 +103,7 @@ def policy_problems(policy: Policy, suite: Suite) -> Iterator[str]:
         level = policy.level(latency.n, latency.n_max)
         yield from _too_few(f"latency.{name}", quantile_plan(latency.n, 0, latency.quantile, level))
         if latency.ratio and latency.ratio.blocks > policy.speed.blocks:
-            blocks = latency.ratio.blocks
-            yield f"latency.{name}.ratio.blocks is {blocks}; speed.blocks runs {policy.speed.blocks}"
+            yield f"latency.{name}.ratio.blocks is {latency.ratio.blocks}; speed.blocks runs {policy.speed.blocks}"
 
 
 def _too_few(where: str, plan: TwoLooks, *perfect: int) -> Iterator[str]:

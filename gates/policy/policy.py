@@ -207,7 +207,7 @@ class Policy:
     """A whole policy. `confidence` is one-sided and holds for each gate; as all must pass, no correction is needed (intersection-union
     test: Berger 1982, Technometrics 24:295-300). A rule with an extension looks twice, each time at the stricter level `look`:
     0.97 keeps 0.95 (at most 5.1 % over the shipped rules, exact; Pocock 1977, Biometrika 64:191-199, has 0.9696).
-    `draw`: so many of each gate's prompts are asked (`gates.suite.draw`); without it all are. `judged`: the replies that decide, as
+    `draw`: so many of each gate's prompts are asked (`gates.contracts.case.drawn`); without it all are. `judged`: the replies that decide, as
     callers hear them through the gateway or as the engine sent them; the report shows both. `sequential`: whether a promotion takes
     reports of runs that stopped when they were decided.
     """

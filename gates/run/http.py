@@ -202,15 +202,13 @@ def system_tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def read_key(
-    *, variable: str | None = None, file: Path | None = None, environ: Mapping[str, str] = os.environ
-) -> str:
+def read_key(*, variable: str | None = None, file: Path | None = None) -> str:
     """The key from an environment variable or a file; "" if neither is given. Raises RunError, which never holds the key."""
     if variable is None and file is None:
         return ""
     where = f"the environment variable {variable}" if variable else str(file)
     try:
-        key = environ.get(variable, "") if variable else file.read_text("utf-8") if file else ""
+        key = os.environ.get(variable, "") if variable else file.read_text("utf-8") if file else ""
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"{where}: no key could be read ({type(error).__name__})") from None
     key = key.strip()

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gates.artefact.artefact import Artefact, Lineage, ModelIdentity, Snapshot, same_lineage, snapshot
-from gates.contracts.case import Case, Suite
+from gates.contracts.case import Case, Suite, in_random_order, order_seed
 from gates.contracts.errors import RunError
 from gates.contracts.numerics import Numerics
 from gates.contracts.sample import AGAIN, BASELINE, CANDIDATE, CONTROL_PREFIX, LATENCY_PREFIX, Sample
@@ -43,7 +43,6 @@ from gates.run.rulings import OutsideChecks
 from gates.run.runner import LATENCY_PACE, Pace, run
 from gates.run.sample_store import SampleStore
 from gates.run.target import Arm, Target, Variant
-from gates.suite.draw import in_random_order, order_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,10 +33,8 @@ class ContaminationCheck:
     """A suite's prompts, indexed for checking conversations."""
 
     def __init__(self, suite: Suite) -> None:
-        self._whole, self._grams = (
-            defaultdict[str, list[str]](list),
-            defaultdict[tuple[str, ...], list[str]](list),
-        )
+        self._whole = defaultdict[str, list[str]](list)
+        self._grams = defaultdict[tuple[str, ...], list[str]](list)
         for case in suite.cases:
             if text := normalize(prompt_of(case)):
                 self._whole[text].append(case.id)

@@ -144,10 +144,9 @@ def check_expectation(
 ) -> None:
     """Raise DecodeError for what would make the expectation impossible to judge; `needed` are the fields of the gates."""
     found = read(_Expectation, expect, "expect")
-    for field in sorted(expect.keys() - needed):
-        raise DecodeError(f"expect.{field}", "no gate of this case judges it")
-    for field in sorted(needed - expect.keys()):
-        raise DecodeError(f"expect.{field}", "is missing, and a gate of this case needs it")
+    for field in sorted(expect.keys() ^ needed):
+        unjudged, missing = "no gate of this case judges it", "is missing, and a gate of this case needs it"
+        raise DecodeError(f"expect.{field}", unjudged if field in expect else missing)
     if found.calls is None:
         return
     if not tools:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gates.contracts.case import drawn, in_random_order
 from gates.detect.answers import find_wrong_answer
 from gates.policy.load import check_policy, load_policy
 from gates.suite.contamination import prompt_of
-from gates.suite.draw import drawn, in_random_order
 from gates.suite.load import load_suite, shipped
 from tests.gates.judged import suite as small_suite
 

@@ -12,9 +12,9 @@ from app.cli import gate_engines
 from app.cli.gate_engines import make_job, special_tokens
 from app.config.config import load
 from gates.artefact import artefact
+from gates.contracts.case import drawn
 from gates.contracts.errors import ManifestError, SuiteError
 from gates.contracts.numerics import Numerics
-from gates.suite.draw import drawn
 from gates.suite.load import load_suite
 from tests.gates.test_job import JOB
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from gates.contracts.case import in_random_order
 from gates.contracts.verdict import Decision, GateResult, Rule
 from gates.judge.decide import decide
 from gates.judge.sequential import undecided_cases
-from gates.suite.draw import in_random_order
 from tests.gates.judged import outcomes, policy, suite
 
 RULES = policy(latency={}, controls=())

@@ -91,16 +91,17 @@ async def test_no_redirect_is_followed() -> None:
     assert attempt.status == 307 and other.requests == []
 
 
-def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key").write_text("sk-1\n", "utf-8")
-
-    assert read_key(variable="KEY", environ={"KEY": " sk-2 "}) == "sk-2"
+    monkeypatch.setenv("KEY", " sk-2 ")
+    assert read_key(variable="KEY") == "sk-2"
     assert read_key(file=tmp_path / "key") == "sk-1"
     assert read_key() == ""
 
 
 @pytest.mark.parametrize("key", ["", "two words", "sk-1\r\nx-evil: 1", "clé"])
-def test_what_cannot_be_a_key_is_refused_and_not_shown(key: str) -> None:
+def test_what_cannot_be_a_key_is_refused_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", key)
     with pytest.raises(RunError, match="the environment variable KEY holds no key") as caught:
-        read_key(variable="KEY", environ={"KEY": key})
+        read_key(variable="KEY")
     assert not key.strip() or key.strip() not in str(caught.value)
