@@ -73,9 +73,7 @@ async def make_job(config: Config, args: argparse.Namespace, stack: AsyncExitSta
     found = {name: identify(config.engine(name)) for name in wanted}
     known = (*(artefact.identity for artefact, _ in found.values()), *configured(config))
     if not args.candidate_url and not args.any_baseline:
-        check_baseline(
-            config, (candidate, baseline), (found[candidate][0].identity, found[baseline][0].identity), known
-        )
+        check_baseline(config, (candidate, baseline), (found[candidate][0], found[baseline][0]), known)
     public, model = model_of(config, candidate, baseline)
     sides = {name: await _served(config, config.engine(name), found[name], model, stack) for name in wanted}
     return GateJob(
@@ -129,17 +127,14 @@ def configured(config: Config) -> Iterator[ModelIdentity]:
 
 
 def check_baseline(
-    config: Config,
-    names: tuple[str, str],
-    pair: tuple[ModelIdentity, ModelIdentity],
-    known: Iterable[ModelIdentity],
+    config: Config, names: tuple[str, str], pair: tuple[Artefact, Artefact], known: Iterable[ModelIdentity]
 ) -> None:
     """Raises ManifestError if no promotion could accept a report that compares the artefacts of these two engines."""
     named = {model.baseline for model in config.models.values()}
     roots = {verified(config.engines[name], reads_weights=False).root for name in named if name}
     if names[0] == names[1]:
         why = f"candidate and baseline are both {names[0]}, which proves nothing"
-    elif not (lineage := same_lineage(*pair, known)):
+    elif not (lineage := same_lineage(pair[0].identity, pair[1].identity, known)):
         why = f"baseline_lineage: {lineage.reason}; name the model it was made from"
     elif None not in named and roots.isdisjoint(one.root for one in pair):
         wanted = ", ".join(sorted(filter(None, named)))
