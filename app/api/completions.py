@@ -23,16 +23,14 @@ from gates.contracts.dialect import Dialect
 from gates.reply.events import Done, Event, Finish, Logprobs, Text, TokenLogprob
 
 _OURS = frozenset({"model", "prompt", "stream", "stream_options", "n"}) | UNSERVED
-_json = msgspec.json.Encoder().encode
-MAX_PROMPTS = 16
-"""Most prompts of one request."""
+_json = msgspec.json.encode
 MAX_CHOICES = 32
-"""Most choices of all its prompts together."""
+"""Of all prompts of one request together."""
 
 Tokens = Some[int]
 """A text, as the numbers of its tokens."""
 Prompt = TypeVar("Prompt", str, Tokens)
-_Several = Annotated[list[Prompt], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
+_Several = Annotated[list[Prompt], Field(min_length=1, max_length=16, fail_fast=True)]
 
 
 class CompletionRequest(Request):

@@ -37,9 +37,9 @@ class AskedEngine(msgspec.Struct, frozen=True):
     counted: bool = False
 
 
-_OF_TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
 _AS_THEY_ARE: Mapping[Dialect, frozenset[str]] = {
-    name: (COMMON_FIELDS | spec.fields) - _OF_TOOLS for name, spec in DIALECTS.items()
+    name: (COMMON_FIELDS | spec.fields) - {"tools", "tool_choice", "parallel_tool_calls"}
+    for name, spec in DIALECTS.items()
 }
 """A chat's fields that an engine is sent unchanged."""
 

@@ -153,18 +153,17 @@ class MessagesRequest(ForeignRequest):
 # The reply.
 
 _STOP_REASONS = {
-    "stop": "end_turn",
     "length": "max_tokens",
     "repetition": "max_tokens",  # vLLM's, of a reply that it cut off
     "tool_calls": "tool_use",
     "content_filter": "refusal",
 }
 _DELTAS = {
-    "text": (b"text_delta", b"text"),
-    "thought": (b"thinking_delta", b"thinking"),
-    "call": (b"input_json_delta", b"partial_json"),
+    "text": ("text_delta", "text"),
+    "thought": ("thinking_delta", "thinking"),
+    "call": ("input_json_delta", "partial_json"),
 }
-_json = msgspec.json.Encoder().encode
+_json = msgspec.json.encode
 
 
 def _block(item: Item) -> dict[str, Any]:
@@ -221,7 +220,6 @@ class MessagesEncoder(MessagesCollector):
     """Named events, message_start to message_stop."""
 
     _is_begun = False
-    _delta = b""  # what begins each delta of the open block
 
     def fault(self, message: str, code: str, kind: str = "upstream_error") -> bytes:
         error = anthropic_error(message, code, 400 if kind == "invalid_request_error" else 500)
@@ -229,13 +227,10 @@ class MessagesEncoder(MessagesCollector):
 
     def _on_begin(self, item: Item, out: list[bytes]) -> None:
         self._emit("content_block_start", {"index": item.index, "content_block": _block(item)}, out)
-        self._delta = (
-            b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-            b'"delta":{"type":"%b","%b":' % (item.index, *_DELTAS[item.kind])
-        )
 
     def _on_text(self, item: Item, text: str, out: list[bytes]) -> None:
-        out.append(self._delta + _json(text) + b"}}\n\n")
+        kind, name = _DELTAS[item.kind]
+        self._emit("content_block_delta", {"index": item.index, "delta": {"type": kind, name: text}}, out)
 
     def _on_end(self, item: Item, out: list[bytes]) -> None:
         self._emit("content_block_stop", {"index": item.index}, out)

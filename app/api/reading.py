@@ -16,15 +16,11 @@ MAX_TOOLS = 128
 """OpenAI's limit on functions in one request; here also on the calls of one turn."""
 MAX_FIELDS = 256
 """Maximum number of fields in a request; all APIs together have some 80."""
-MAX_STOPS = 64
-"""Maximum number of stop sequences: an engine compares each with every token. OpenAI accepts 4."""
-MAX_INT = 2**31 - 1
-"""Largest count of tokens; llama-server's is an int of 32 bits."""
 
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.:-]{1,128}$")]
-TokenLimit = Annotated[int, Field(ge=1, le=MAX_INT)]
-Stops = Annotated[list[str], Field(max_length=MAX_STOPS, fail_fast=True)]
-
+TokenLimit = Annotated[int, Field(ge=1, le=2**31 - 1)]  # llama-server's is an int of 32 bits
+Stops = Annotated[list[str], Field(max_length=64, fail_fast=True)]
+"""Stop sequences: an engine compares each with every token. OpenAI accepts 4."""
 Item = TypeVar("Item")
 Listed = Annotated[list[Item], Field(fail_fast=True)]
 """A list of which the first fault is told: a caller may send a million."""
@@ -106,14 +102,13 @@ def field_error(error: ValidationError, body: Any) -> BadField:
     fault = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
     kind, message = fault["type"], fault["msg"]
     param = _path_in(body, fault["loc"], kind == "missing")
-    if kind == "missing":
+    param += ".type" if kind.startswith("union_tag") else ""
+    if kind in ("missing", "union_tag_not_found"):
         return BadField(f"{param} is missing", "missing_field", param=param)
-    if kind == "union_tag_not_found":
-        return BadField(f"{param}.type is missing", "missing_field", param=f"{param}.type")
     code = kind if kind in (UNSUPPORTED, TOO_LARGE) else None
     if kind == "union_tag_invalid":
         known, tag = fault["ctx"]["expected_tags"], str(fault["ctx"]["tag"])[:40]
-        code, param, message = UNSUPPORTED, f"{param}.type", f"{tag!r} is not served here, only {known}"
+        code, message = UNSUPPORTED, f"{tag!r} is not served here, only {known}"
     elif kind == "literal_error" and param.endswith(".type") and ".content." in param:
         code = UNSUPPORTED
     return BadField(f"{param}: {message}", code, param=param)
@@ -145,9 +140,7 @@ _NAMES = """
 """
 UNSERVED = frozenset(_NAMES.split())
 """Fields that would change a reply, and that this gateway does not take: another API's words; what needs a memory, tools or
-replies of another kind; vLLM's and llama-server's forms, tokens and templates. Hints and tuning of the sampling are ignored, and
-`x-manners-ignored` names them.
-"""
+replies of another kind; vLLM's and llama-server's forms, tokens and templates. Other fields are ignored and named."""
 _SAYS_NOTHING = (["text"], "medium", {"type": "text"})
 """Values that request the default behaviour: text as the only modality or format, and medium verbosity."""
 

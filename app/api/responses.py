@@ -24,7 +24,7 @@ from app.api.reading import (
     refuse_unserved,
 )
 from app.api.surface import Counts, ForeignRequest, Translated
-from gates.reply.events import Event, Finish, Usage
+from gates.reply.events import Event, Finish
 
 
 class _InputText(Part):
@@ -170,26 +170,13 @@ _KINDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "call": ("function_call", "fc", "function_call_arguments", {}),
 }
 """For each kind of item: its type, what begins its id, the name in its text events, and their further fields."""
-_json = msgspec.json.Encoder().encode
+_json = msgspec.json.encode
 
 
 def _part(kind: str, text: str) -> dict[str, Any]:
     if kind == "text":
         return {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
     return {"type": "reasoning_text", "text": text}
-
-
-def _usage(usage: Usage | None) -> dict[str, Any] | None:
-    if usage is None:
-        return None
-    counts = Counts.of(usage)
-    return {
-        "input_tokens": counts.given,
-        "input_tokens_details": {"cached_tokens": counts.cached, "cache_write_tokens": 0},
-        "output_tokens": counts.made,
-        "output_tokens_details": {"reasoning_tokens": counts.thought},
-        "total_tokens": counts.given + counts.made,
-    }
 
 
 class ResponsesCollector(Collector):
@@ -210,8 +197,15 @@ class ResponsesCollector(Collector):
 
     def response(self, status: str) -> dict[str, Any]:
         """The whole response as it is now."""
-        is_over = status in ("completed", "incomplete")
-        reason = _INCOMPLETE.get(self.finish.reason) if self.finish and status != "in_progress" else None
+        reason = _INCOMPLETE.get(self.finish.reason) if self.finish else None
+        counts = Counts.of(self._usage)
+        usage = {
+            "input_tokens": counts.given,
+            "input_tokens_details": {"cached_tokens": counts.cached, "cache_write_tokens": 0},
+            "output_tokens": counts.made,
+            "output_tokens_details": {"reasoning_tokens": counts.thought},
+            "total_tokens": counts.given + counts.made,
+        }
         return {
             "id": self._head.id,
             "object": "response",
@@ -222,7 +216,7 @@ class ResponsesCollector(Collector):
             **self._head.echo,
             "model": self._head.model,
             "output": [self.item(item) for item in self.items if item is not self.open],
-            "usage": _usage(self._usage) if is_over else None,
+            "usage": usage if self._usage and status != "failed" else None,
         }
 
     def item(self, item: Item, status: str | None = None) -> dict[str, Any]:

@@ -37,8 +37,8 @@ class ParsedRequest(msgspec.Struct, frozen=True):
         body, each = dict(self.body), self.count // max(len(self.prompts), 1)
         if self.prompts:
             body["prompt"] = self.prompts[index // each]
-        if type(seed := body.get("seed")) is int and (more := index % each):
-            body["seed"] = seed + more
+        if type(seed := body.get("seed")) is int:
+            body["seed"] = seed + index % each
         return replace(self, body=body, count=1, prompts=())
 
 
@@ -100,9 +100,7 @@ class Translated(Surface):
         refuse_unserved(asked.extra)
         same = {name: getattr(asked, name) for name in Request.model_fields}
         body = present({**same, **asked.chat()})
-        echo = {
-            name: default if given.get(name) is None else given[name] for name, default in self.echoed.items()
-        }
+        echo = {**self.echoed, **present({name: given.get(name) for name in self.echoed})}
         return ParsedRequest(check_chat(body), body, tuple(asked.extra.keys() - UNSERVED), echo)
 
 
@@ -156,8 +154,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 def _detail(usage: Usage, group: str, name: str) -> int:
     details = usage.counts.get(group)
-    value = details.get(name) if isinstance(details, dict) else None
-    return value if isinstance(value, int) else 0
+    return Usage(details).tokens(name) if isinstance(details, dict) else 0
 
 
 def joined_message(messages: Sequence[bytes], usage: Usage | None) -> bytes:
@@ -179,12 +176,6 @@ def joined_usage(usages: Sequence[Usage | None], per_prompt: int) -> Usage | Non
     prompts = counted[::per_prompt]
     given, cached = sum(one.given for one in prompts), sum(one.cached for one in prompts)
     made, thought = sum(one.made for one in counted), sum(one.thought for one in counted)
-    return Usage(
-        {
-            "prompt_tokens": given,
-            "completion_tokens": made,
-            "total_tokens": given + made,
-            "prompt_tokens_details": {"cached_tokens": cached},
-            "completion_tokens_details": {"reasoning_tokens": thought},
-        }
-    )
+    counts = {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
+    read = {"prompt_tokens_details": {"cached_tokens": cached}}
+    return Usage({**counts, **read, "completion_tokens_details": {"reasoning_tokens": thought}})
