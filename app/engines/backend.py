@@ -21,7 +21,7 @@ from app.engines.behaviour import QUESTIONS, ask_questions
 from app.engines.breaker import Breaker, BreakerEvent, BreakerState, step
 from app.engines.outlier import OutlierDetector
 from app.errors.translate import is_context_exceeded
-from app.errors.tree import EngineDown, UpstreamError
+from app.errors.tree import UpstreamError
 from app.stream.audit import unasked_thought
 from app.stream.conduct import CONDUCTS, Conduct, conduct
 from app.telemetry.log import Logger
@@ -55,7 +55,6 @@ DOUBT_SECONDS = 120.0  # how long one caller's replies ask for no second behavio
 
 # Verdicts that a healthy engine without a free slot gives, too.
 CROWDED_OUT: Final = (ProbeOutcome.STALLED, ProbeOutcome.LOADING)
-UNREACHABLE: Final = frozenset({"connect_failed", "connect_timeout"})  # error codes that no request can cause
 UNIDENTIFIED: Final = "not identified yet"
 
 # Whether a failed request was the engine's fault; resolved within seconds.
@@ -285,9 +284,7 @@ class Backend:
             return None
         attribution: FaultAttribution = asyncio.get_running_loop().create_future()
         self._undecided.append(attribution)
-        # The type counts as well: an error in a stream may carry any code.
-        unreachable = isinstance(fault, EngineDown) and fault.code in UNREACHABLE
-        self._step(BreakerEvent.UNREACHABLE if unreachable else BreakerEvent.FAILURE)
+        self._step(BreakerEvent.FAILURE)
         return attribution
 
     def _step(self, event: BreakerEvent) -> None:

@@ -2,7 +2,7 @@
 
 Most failures may be caused by the request itself: an engine answers 500 to a history that its chat template cannot render. So a
 `FAILURE` makes the breaker `SUSPECT`, and a probe is due at once: one that streams clears the engine, one that fails opens the
-breaker. Only what no request can cause counts directly: refused connections, and probes that fail on an idle engine.
+breaker.
 
     CLOSED   takes requests
     SUSPECT  takes requests; a probe decides
@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-FAILURES = 3  # consecutive failures, of kinds that no request can cause, that open the breaker
 FIRST_PAUSE = 0.5  # initial open time in seconds; doubled with each failed probe, up to LONGEST_PAUSE
 LONGEST_PAUSE = 4.0
 PROBE_SECONDS_APART = 1.0  # between probes of a suspected engine; each costs a completion of a few tokens
@@ -35,7 +34,6 @@ class BreakerEvent(StrEnum):
 
     SUCCESS = "success"  # a request got its first token
     FAILURE = "failure"  # a request failed, perhaps because of the request itself
-    UNREACHABLE = "unreachable"  # the engine accepted no connection
     PROBE = "probe"
     PROBE_PASSED = "probe_passed"
     PROBE_FAILED = "probe_failed"
@@ -44,10 +42,9 @@ class BreakerEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """Its state, consecutive failures, the present pause, and when the next probe may begin."""
+    """Its state, the present pause, and when the next probe may begin."""
 
     state: BreakerState = BreakerState.CLOSED
-    failures: int = 0
     pause: float = FIRST_PAUSE
     until: float = 0.0
 
@@ -79,16 +76,9 @@ def _suspect(breaker: Breaker, now: float) -> Breaker:
     return replace(breaker, state=BreakerState.SUSPECT)
 
 
-def _count(breaker: Breaker, now: float) -> Breaker:
-    failures = breaker.failures + 1
-    if failures >= FAILURES:
-        return _open(breaker, now)
-    return replace(breaker, state=BreakerState.SUSPECT, failures=failures)
-
-
 def _open(breaker: Breaker, now: float) -> Breaker:
     pause = FIRST_PAUSE if breaker.passes else min(breaker.pause * 2, LONGEST_PAUSE)
-    return Breaker(BreakerState.OPEN, breaker.failures + 1, pause, now + pause)
+    return Breaker(BreakerState.OPEN, pause, now + pause)
 
 
 def _wait(breaker: Breaker, now: float) -> Breaker:
@@ -101,10 +91,9 @@ _TABLE: Final[Mapping[BreakerEvent, tuple[_Step, _Step, _Step]]] = {
     # in the columns: while CLOSED, SUSPECT, OPEN
     BreakerEvent.SUCCESS: (_clear, _clear, _clear),
     BreakerEvent.FAILURE: (_suspect, _same, _same),
-    BreakerEvent.UNREACHABLE: (_count, _count, _same),
     BreakerEvent.PROBE: (_same, _wait, _wait),
     BreakerEvent.PROBE_PASSED: (_clear, _clear, _clear),
-    BreakerEvent.PROBE_FAILED: (_count, _open, _open),
+    BreakerEvent.PROBE_FAILED: (_suspect, _open, _open),
     BreakerEvent.PROBE_CROWDED_OUT: (_same, _clear, _wait),
 }
 """While it is open, requests that were in progress still end: a token counts like a probe's, a failure adds nothing. A closed one

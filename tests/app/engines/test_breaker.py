@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engines.breaker import (
-    FAILURES,
     FIRST_PAUSE,
     LONGEST_PAUSE,
     PROBE_SECONDS_APART,
@@ -16,36 +15,31 @@ from app.engines.breaker import (
 )
 
 CLOSED = Breaker()
-ONE_DOWN = Breaker(BreakerState.SUSPECT, FAILURES - 1)
 SUSPECT = Breaker(BreakerState.SUSPECT)
 PROBED = Breaker(BreakerState.SUSPECT, until=10.5)
-OPEN = Breaker(BreakerState.OPEN, FAILURES, 2.0, 10.0)
-JUST_OPENED = Breaker(BreakerState.OPEN, 1, FIRST_PAUSE, 10 + FIRST_PAUSE)
+OPEN = Breaker(BreakerState.OPEN, 2.0, 10.0)
+JUST_OPENED = Breaker(BreakerState.OPEN, FIRST_PAUSE, 10 + FIRST_PAUSE)
 
 TABLE = {
     "a token": (CLOSED, BreakerEvent.SUCCESS, CLOSED),
     "a failure opens nothing: it asks for a probe": (CLOSED, BreakerEvent.FAILURE, SUSPECT),
-    "an engine that takes no connection is counted": (CLOSED, BreakerEvent.UNREACHABLE, Breaker(BreakerState.SUSPECT, 1)),
     "a good probe of an idle engine": (CLOSED, BreakerEvent.PROBE_PASSED, CLOSED),
-    "a bad probe of an idle engine asks for another": (CLOSED, BreakerEvent.PROBE_FAILED, Breaker(BreakerState.SUSPECT, 1)),
+    "a bad probe of an idle engine asks for another": (CLOSED, BreakerEvent.PROBE_FAILED, SUSPECT),
     "an engine with no room is well": (CLOSED, BreakerEvent.PROBE_CROWDED_OUT, CLOSED),
     "a token clears it": (SUSPECT, BreakerEvent.SUCCESS, CLOSED),
     "a token does not bring the next probe nearer": (PROBED, BreakerEvent.SUCCESS, Breaker(until=10.5)),
     "a second failure says nothing new": (SUSPECT, BreakerEvent.FAILURE, SUSPECT),
-    "nor does the thousandth": (ONE_DOWN, BreakerEvent.FAILURE, ONE_DOWN),
-    "the last connection that fails opens it": (ONE_DOWN, BreakerEvent.UNREACHABLE, Breaker(BreakerState.OPEN, FAILURES, FIRST_PAUSE, 10 + FIRST_PAUSE)),
     "a probe of an idle engine begins": (CLOSED, BreakerEvent.PROBE, CLOSED),
     "a probe begins": (SUSPECT, BreakerEvent.PROBE, Breaker(BreakerState.SUSPECT, until=10 + PROBE_SECONDS_APART)),
     "the probe passes": (SUSPECT, BreakerEvent.PROBE_PASSED, CLOSED),
     "the probe fails": (SUSPECT, BreakerEvent.PROBE_FAILED, JUST_OPENED),
     "the probe finds no room": (SUSPECT, BreakerEvent.PROBE_CROWDED_OUT, CLOSED),
     "a late failure": (OPEN, BreakerEvent.FAILURE, OPEN),
-    "a late connection": (OPEN, BreakerEvent.UNREACHABLE, OPEN),
     "a late token closes it": (OPEN, BreakerEvent.SUCCESS, CLOSED),
-    "a probe of an open one begins": (OPEN, BreakerEvent.PROBE, Breaker(BreakerState.OPEN, FAILURES, 2.0, 12.0)),
+    "a probe of an open one begins": (OPEN, BreakerEvent.PROBE, Breaker(BreakerState.OPEN, 2.0, 12.0)),
     "a good probe closes it": (OPEN, BreakerEvent.PROBE_PASSED, CLOSED),
-    "a bad probe opens it for twice as long": (OPEN, BreakerEvent.PROBE_FAILED, Breaker(BreakerState.OPEN, FAILURES + 1, 4.0, 14.0)),
-    "without room it waits as long again": (OPEN, BreakerEvent.PROBE_CROWDED_OUT, Breaker(BreakerState.OPEN, FAILURES, 2.0, 12.0)),
+    "a bad probe opens it for twice as long": (OPEN, BreakerEvent.PROBE_FAILED, Breaker(BreakerState.OPEN, 4.0, 14.0)),
+    "without room it waits as long again": (OPEN, BreakerEvent.PROBE_CROWDED_OUT, Breaker(BreakerState.OPEN, 2.0, 12.0)),
 }  # fmt: skip
 
 
