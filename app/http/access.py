@@ -6,7 +6,7 @@ It does not wrap `send`, so that a streamed chunk costs nothing more.
 import random
 import re
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,6 +20,7 @@ from app.proxy.admission import FairScheduler
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
+@dataclass
 class AccessControl:
     """Gives each request an id (the caller's own, if it is well formed) and checks its key.
 
@@ -33,28 +34,19 @@ class AccessControl:
     the key's name as `caller`; None if no keys are configured.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        keys: KeyRing,
-        guarded: str,
-        straight: Mapping[str, ASGIApp] = MappingProxyType({}),
-        takes_api_key: bool = False,
-        open_paths: frozenset[str] = frozenset(),
-        count: Callable[[MannersError], None] = lambda error: None,
-    ) -> None:
-        self._app = app
-        self._straight = straight
-        self._guarded = guarded
-        self._takes_api_key = takes_api_key
-        self._open = open_paths
-        self._count = count
-        self._turns = FairScheduler()
-        self.replace(keys, None)
+    app: ASGIApp
+    keys: KeyRing
+    guarded: str
+    straight: Mapping[str, ASGIApp] = field(default_factory=dict)
+    takes_api_key: bool = False
+    open_paths: frozenset[str] = frozenset()
+    count: Callable[[MannersError], None] = lambda error: None
+    local: Collection[str] | None = None
+    _turns: FairScheduler = field(default_factory=FairScheduler, init=False)
 
     def replace(self, keys: KeyRing, local: Collection[str] | None) -> None:
         """Use these keys from the next request on."""
-        self._keys, self._local = keys, local
+        self.keys, self.local = keys, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -65,33 +57,33 @@ class AccessControl:
         try:
             state["caller"] = self._check(scope["method"], scope["path"], headers)
         except MannersError as error:
-            self._count(error)
+            self.count(error)
             named = [(b"x-request-id", request_id.encode()), (b"x-manners-engine", b"none")]
             await self._turns.turn()
             await error_response(error, named, scope["path"])(scope, receive, send)
             return
-        app = self._straight.get(scope["path"])
+        app = self.straight.get(scope["path"])
         if app is None:
             await self._turns.turn()
-            app = self._app
-            if scope["method"] == "HEAD" and not scope["path"].startswith(self._guarded):
+            app = self.app
+            if scope["method"] == "HEAD" and not scope["path"].startswith(self.guarded):
                 scope = {**scope, "method": "GET"}  # a health check; the server sends no body to HEAD
         await app(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
         """The name of the key; None if none is needed. Raises Forbidden, BadHTTP or Unauthorized."""
-        has_keys = bool(self._keys)
-        if self._local is not None:
-            check_local(headers, self._local, may_follow_links=path in self._open)
-            if method == "POST" and path in self._straight and not has_keys:
+        has_keys = bool(self.keys)
+        if self.local is not None:
+            check_local(headers, self.local, may_follow_links=path in self.open_paths)
+            if method == "POST" and path in self.straight and not has_keys:
                 check_media_type(headers)
         if headers.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
             raise BadHTTP(  # its unpacked size would have no bound
                 "compressed bodies are not read: send the body without Content-Encoding",
                 "unsupported_content_encoding",
             )
-        if not has_keys or not path.startswith(self._guarded) or path in self._open:
+        if not has_keys or not path.startswith(self.guarded) or path in self.open_paths:
             return None
-        api_key = headers.get(b"x-api-key", b"") if self._takes_api_key else b""
+        api_key = headers.get(b"x-api-key", b"") if self.takes_api_key else b""
         authorization = headers.get(b"authorization", b"")
-        return self._keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))
+        return self.keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -28,22 +29,15 @@ if TYPE_CHECKING:  # an extra
     from app.proxy.otel import Spans
 
 
+@dataclass
 class RequestAccounting:
     """Counts and logs requests, each exactly once, and informs the reply window, the trace and `observe`."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        log: Logger,
-        reply_window: ReplyWindow,
-        tracing: "Spans | None",
-        observe: Callable[[RequestContext, ReplyOutcome], None] | None = None,  # what an engine was asked for
-    ) -> None:
-        self._metrics = metrics
-        self._log = log
-        self._reply_window = reply_window
-        self.tracing = tracing
-        self._observe = observe
+    metrics: Metrics
+    log: Logger
+    reply_window: ReplyWindow
+    tracing: "Spans | None"
+    observe: Callable[[RequestContext, ReplyOutcome], None] | None = None  # what an engine was asked for
 
     def closed(self, context: RequestContext) -> None:
         """Record a request that is over. Latencies count only if it succeeded."""
@@ -51,7 +45,7 @@ class RequestAccounting:
         model = context.public_name or UNKNOWN
         facts: dict[str, Any] = {"key": context.account.name}
         if isinstance(context.error, KeyLimited):
-            self._metrics.count("manners_key_limited_total", context.account.name, context.error.code)
+            self.metrics.count("manners_key_limited_total", context.account.name, context.error.code)
         if context.public_name is not None:
             facts |= {"stream": context.stream, "ignored_fields": len(context.ignored)}
         if context.was_tried:
@@ -59,10 +53,10 @@ class RequestAccounting:
             facts |= self._reply(context, model, breaches)
             reply = _reply_outcome(context, outcome, breaches)
             self._record(context, model, reply)
-            if self._observe is not None:
-                self._observe(context, reply)
-        self._metrics.count("manners_requests_total", model, context.engine, outcome)
-        self._log.info(
+            if self.observe is not None:
+                self.observe(context, reply)
+        self.metrics.count("manners_requests_total", model, context.engine, outcome)
+        self.log.info(
             "request",
             request_id=context.request_id,
             model=model,
@@ -78,14 +72,14 @@ class RequestAccounting:
         """Record an engine's failure of a request that another engine may still answer."""
         model, engine = context.parsed.chat.model, context.engine
         reason = error.code if error.code in UPSTREAM_CODES else "engine_error"
-        self._metrics.count("manners_failovers_total", model, engine, reason)
+        self.metrics.count("manners_failovers_total", model, engine, reason)
         self._count(context, model, set(), context.audit.breaches())
         self._record(context, model, ReplyOutcome(ended_as(outcome_of(error), error.code)))
 
     def _count(self, context: RequestContext, model: str, stripped: set[str], breaches: set[str]) -> None:
         """Count breaches that the request did not force; each asks for a behaviour probe of the engine."""
         caller, breaches = context.account.name, set() if breaches and context.is_forced else breaches
-        self._metrics.record_violations(model, context.engine, caller, stripped, breaches, context.calls)
+        self.metrics.record_violations(model, context.engine, caller, stripped, breaches, context.calls)
         if breaches:
             context.route.backend.doubt(caller)
 
@@ -95,11 +89,11 @@ class RequestAccounting:
         if context.is_forced:
             return
         if attribution is None or reply.ended != "failed":
-            return self._reply_window.add(model, engine, reply)
+            return self.reply_window.add(model, engine, reply)
 
         def decided(attribution: FaultAttribution) -> None:
             at_fault = not attribution.cancelled() and attribution.result()
-            self._reply_window.add(model, engine, reply if at_fault else replace(reply, ended="other"))
+            self.reply_window.add(model, engine, reply if at_fault else replace(reply, ended="other"))
 
         attribution.add_done_callback(decided)
 
@@ -109,11 +103,11 @@ class RequestAccounting:
         stripped = context.audit.stripped if context.head.reasoning == "strip" else set()
         self._count(context, model, stripped, breaches)
         if context.cut is not None:
-            self._metrics.count("manners_thinking_cut_total", model, engine, context.cut)
+            self.metrics.count("manners_thinking_cut_total", model, engine, context.cut)
         key, counts = context.account.name, Counts.of(context.usage)
         tokens = counts.made
         for kind, count in (("prompt", counts.given), ("completion", tokens), ("cached", counts.cached)):
-            self._metrics.child("manners_tokens_total", model, key, kind).inc(count)
+            self.metrics.child("manners_tokens_total", model, key, kind).inc(count)
         marks = clocks.first_token, clocks.first_content, clocks.first_sentence, context.ended
         token, content, sentence, seconds = [None if at is None else round(at - begun, 6) for at in marks]
         if context.error is None and seconds is not None:
@@ -130,7 +124,7 @@ class RequestAccounting:
                 times["manners_time_to_first_sentence_seconds"] = sentence
             for name, took in times.items():
                 if took is not None:
-                    self._metrics.child(name, model, engine).observe(took)
+                    self.metrics.child(name, model, engine).observe(took)
         return {
             "first_token": token,
             "first_content": content,

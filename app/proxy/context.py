@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from app.access.accounts import ANONYMOUS, MOST, Account, Admission, estimate, unix_now
 from app.api.embeddings import Embeddings
-from app.api.engine_request import AskedEngine, answer_body, is_forced, thinking_for
+from app.api.engine_request import AskedEngine, is_forced, thinking_for
 from app.api.surface import Counts, ParsedRequest, Surface, joined_usage
 from app.api.thinking_budget import ThoughtLimit, ThoughtPlan, Why, thought_plan
 from app.api.tool_choice import NOT_KEPT, ToolChoiceEnforcer, enforcer_for, other_means
@@ -29,7 +29,6 @@ from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
 from app.stream.conduct import held_characters
 from app.stream.encode import ReplyHead
-from app.stream.meter import ThoughtMeter
 from app.stream.pipeline import StreamPolicy
 from app.telemetry.clocks import Clocks
 from deploy.engine.dialects import DIALECTS
@@ -68,6 +67,7 @@ class RequestContext:
     route: Route
     head: ReplyHead
     limit: ThoughtLimit | None
+    asked: AskedEngine
     body: bytes  # what the engine was sent
     clocks: Clocks
     audit: ReplyAudit
@@ -238,11 +238,11 @@ class RequestContext:
             parsed.echo,
         )
         guard = held_characters(model.thought_guard, route.conduct)
-        self._asked = AskedEngine(
+        self.asked = AskedEngine(
             route.dialect, route.served_name, abilities, plan.sent, plan.metered, guard, self.is_metered
         )
         self.limit, self._closer, self._id_prefix = plan.limit, plan.closer, reply_id[:12]
-        self.body = surface.engine_body(parsed, self._asked)
+        self.body = surface.engine_body(parsed, self.asked)
         self.clocks, self.audit = Clocks(self.start), ReplyAudit(thinking != 0)
         self.calls, self.usage, self.cut = [], None, None
         self.broken = self.filtered = self.ended = self.attribution = None
@@ -254,7 +254,7 @@ class RequestContext:
 
         Called while the engine works, so that it costs no time to first token.
         """
-        surface, asked, model, prefix = self.surface, self._asked, self.model, self._id_prefix
+        surface, asked, model, prefix = self.surface, self.asked, self.model, self._id_prefix
         policy = surface.policy(self.parsed, asked, prefix)
         plain = not self.parsed.logprobs
         self.policy = for_model(policy, model, asked.abilities, closer=self._closer, plain=plain)
@@ -268,9 +268,9 @@ class RequestContext:
             engine_id = f"{self.engine_id}{ID_SEPARATOR}{index}"
             one.engine_headers = {**self.engine_headers, "x-request-id": engine_id}
         one._id_prefix = f"{self._id_prefix}{index}"
-        one.body = self.surface.engine_body(one.parsed, self._asked)
+        one.body = self.surface.engine_body(one.parsed, self.asked)
         start = time.perf_counter() - self.queued  # its thought's time begins now
-        one.clocks, one.audit = Clocks(start), ReplyAudit(self._asked.thinking != 0)
+        one.clocks, one.audit = Clocks(start), ReplyAudit(self.asked.thinking != 0)
         one.calls, one.made = [], 0
         one.queued = time.perf_counter() - self.start
         return one
@@ -287,10 +287,6 @@ class RequestContext:
         self.filtered = next((one.filtered for one in tried if one.filtered), None)
         per_prompt = self.parsed.count // max(len(self.parsed.prompts), 1)
         self.usage = joined_usage(usages, per_prompt) if len(usages) == self.parsed.count else None
-
-    def answer_body(self, meter: ThoughtMeter) -> bytes:
-        """The request that makes the engine answer after a thought that was ended."""
-        return answer_body(self.parsed.chat, self.parsed.body, self._asked, meter)
 
     def headers(self) -> Headers:
         """The headers of every reply."""

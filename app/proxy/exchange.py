@@ -21,7 +21,7 @@ from typing import Final
 
 from app.access.accounts import MOST
 from app.api.embeddings import Embeddings
-from app.api.engine_request import answer_policy
+from app.api.engine_request import answer_body, answer_policy
 from app.api.surface import joined_message
 from app.api.thinking_budget import ThoughtWatch
 from app.api.tool_choice import ToolChoiceEnforcer
@@ -93,7 +93,8 @@ class Exchange:
         try:
             await self._ask(context.surface.engine_path, context.body)
             if self._cut is not None:
-                await self._ask(ANSWER_PATH, context.answer_body(self._cut))
+                chat, body = context.parsed.chat, context.parsed.body
+                await self._ask(ANSWER_PATH, answer_body(chat, body, context.asked, self._cut))
         finally:
             self._writer.set_source(None, anew=False)
             if self._has_answered:
@@ -110,7 +111,7 @@ class Exchange:
             if not reply.is_stream:  # although it was asked to
                 self._answered(reply, asyncio.get_running_loop().create_future())
                 message = await reply.body(MAX_JSON_FACTOR * self._limits.max_reply_bytes)
-                self._read(partial(self._message, message))
+                self._read(partial(self._pipeline.feed_message, message))
             await self._over
             if self._cut is not cut:
                 return
@@ -222,13 +223,6 @@ class Exchange:
                 self._look(events, now, self._watch)
             if self._over.done():
                 return
-
-    def _message(self, message: bytes) -> list[Event]:
-        """The events of a reply that was not streamed."""
-        events = self._pipeline.feed_message(message)
-        if self._pipeline.size > self._limits.max_reply_bytes:
-            raise self._too_large()
-        return events
 
     def end(self, error: MannersError | None) -> None:
         """The engine's connection is done."""

@@ -31,7 +31,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
 
 def routes_of(home: GatewayFixture) -> set[tuple[str, str]]:
     """Every route of the operators' listener, by method and template, as its OpenAPI document lists them."""
-    application: FastAPI = home.gateway.admin._app  # type: ignore[assignment]
+    application: FastAPI = home.gateway.admin.app  # type: ignore[assignment]
     paths = application.openapi()["paths"]
     return {(method.upper(), path) for path, methods in paths.items() for method in methods}
 
