@@ -79,7 +79,7 @@ class Gateway:
         takers = (pool.apply, proxy.apply, promotions.apply, partial(set_limits, self.limits))
         self.reloader = Reloader(config, read or (lambda: config), takers, access, promotions, metrics, log)
         reports = Reports(config.state_dir, promotions)
-        surfaces = {surface.path: proxy.at(surface) for surface in SURFACES}
+        surfaces = {surface.path: partial(proxy.answer, surface) for surface in SURFACES}
         callers = [health.public_router(pool, proxy, int(time.time()))]
         self.public = _listener(
             "public", "/v1", access.callers, callers, metrics, log, straight=surfaces, takes_api_key=True

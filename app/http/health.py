@@ -78,14 +78,6 @@ def _seen(spec: EngineSpec, state: EngineState | None, conduct: Conduct) -> dict
     }
 
 
-async def _show_standings(promotions: PromotionService, metrics: Metrics) -> None:
-    """By model: whether its live engine needs a report, and which overrides there are."""
-    for model, seen in (await promotions.standings()).items():
-        metrics.gauge("manners_override_active", seen["overrides"], model)
-        metrics.gauge("manners_report_expected", seen["report_expected"], model)
-        metrics.gauge("manners_live_override_ended", seen["override_ended"], model)
-
-
 def admin_router(
     pool: EnginePool,
     proxy: ProxyHandler,
@@ -100,7 +92,10 @@ def admin_router(
 
     @routes.get("/metrics", response_class=Response)
     async def scrape(request: Request) -> Response:
-        await _show_standings(promotions, metrics)
+        for model, seen in (await promotions.standings()).items():
+            metrics.gauge("manners_override_active", seen["overrides"], model)
+            metrics.gauge("manners_report_expected", seen["report_expected"], model)
+            metrics.gauge("manners_live_override_ended", seen["override_ended"], model)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics.registry), headers=reply_headers(request), media_type=content_type)
 

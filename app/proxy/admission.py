@@ -132,12 +132,9 @@ def _outcome(work: Callable[[], Made]) -> tuple[Made | None, BaseException | Non
         return None, error
 
 
-LITTLE_BYTES: Final = 64 << 10
-"""uvicorn reads so much of a body ahead: it belongs to the connection."""
-LEAST_BYTES: Final = 64 << 20
-"""Of all bodies together, where their own limit is small."""
-SHARE: Final = 8
-"""One peer may hold so small a part of all."""
+LITTLE_BYTES: Final = 64 << 10  # uvicorn reads so much of a body ahead: it belongs to the connection
+LEAST_BYTES: Final = 64 << 20  # of all bodies together, where their own limit is small
+SHARE: Final = 8  # one peer may hold so small a part of all
 UPLOAD_SECONDS: Final = 10.0
 
 

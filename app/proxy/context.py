@@ -34,8 +34,7 @@ from app.telemetry.clocks import Clocks
 from deploy.engine.dialects import DIALECTS
 from gates.reply.events import Usage
 
-NO_ENGINE = "none"
-"""The engine label of requests that reached no engine."""
+NO_ENGINE = "none"  # the engine label of requests that reached no engine
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -46,10 +46,8 @@ from gates.reply.events import Broken, Done, Event, Finish, Text, Usage
 FINISH_SECONDS = 1.0
 """How long the end of a finished reply may take before its connection is given up instead."""
 MAX_ERROR_BYTES = 64 << 10
-MAX_JSON_FACTOR = 2
-"""A whole reply in JSON may be so many times larger than what it says."""
-ANSWER_PATH = "/v1/completions"
-"""Where an engine goes on from the tokens of a prompt and a thought."""
+MAX_JSON_FACTOR = 2  # a whole reply in JSON may be so many times larger than what it says
+ANSWER_PATH = "/v1/completions"  # where an engine goes on from the tokens of a prompt and a thought
 
 _STATED: Final = re.compile(rb'"predicted_n":(\d{1,9})')
 """llama-server's running count. In a text its quotation marks would be escaped."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 from weakref import proxy
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app.access.accounts import Accounts, unix_now
 from app.api.embeddings import Embeddings
@@ -95,12 +95,8 @@ class ProxyHandler:
         """Requests being served or waiting."""
         return sum(queue.in_flight + queue.waiting for queue in self._queues.values())
 
-    def at(self, surface: Surface) -> ASGIApp:
-        """The application of one surface."""
-        return partial(self._answer, surface)
-
-    async def _answer(self, surface: Surface, scope: Scope, receive: Receive, send: Send) -> None:
-        """Admit it by its key's limits, read it, hold a slot, ask an engine, and account for it."""
+    async def answer(self, surface: Surface, scope: Scope, receive: Receive, send: Send) -> None:
+        """Admit a request by its key's limits, read it, hold a slot, ask an engine, and account for it."""
         state, cycle = scope["state"], receive.__self__  # type: ignore[attr-defined]
         account = self._accounts.of(state.get("caller"))
         context = RequestContext(surface, state["headers"], state["request_id"], account)
@@ -108,7 +104,7 @@ class ProxyHandler:
             context.engine_id += f"{ID_SEPARATOR}{random.getrandbits(64):016x}"
             context.engine_headers["x-request-id"] = context.engine_id
         self._ids.add(context.engine_id)
-        writer: ReplyWriter | None = None
+        writer = ReplyWriter(context, cycle)
         try:
             async with Deadlines(cycle, self._serving) as context.deadlines:
                 context.admission = account.begin(unix_now())
@@ -116,7 +112,6 @@ class ProxyHandler:
                 context.deadlines.timeouts = timeouts = context.model.timeouts
                 queue = self._queues[context.parsed.chat.model]
                 await queue.enter(timeouts.first_token or timeouts.total)
-                writer = ReplyWriter(context, cycle)
                 try:
                     context.error = await self._ask(context, writer)
                 finally:
@@ -234,7 +229,7 @@ class ProxyHandler:
         forget_frames(fault)
 
     async def _fail(
-        self, context: RequestContext, error: MannersError, send: Send, writer: ReplyWriter | None
+        self, context: RequestContext, error: MannersError, send: Send, writer: ReplyWriter
     ) -> None:
         """Send the error: as a status while nothing has gone out, else in the stream."""
         context.error = error
@@ -242,7 +237,7 @@ class ProxyHandler:
         if not context.begun:
             own = context.headers()
             await error_response(error, own, context.surface.path)({"type": "http"}, None, send)
-        elif writer is not None:
+        else:
             context.broken = error
             await writer.fail(error)
 

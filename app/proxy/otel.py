@@ -28,14 +28,12 @@ from app.errors.tree import MannersError
 from app.proxy.context import RequestContext
 from app.proxy.deadlines import ClientGone
 
-FLUSH_SECONDS = 2.0
-"""How long the end of the gateway waits for a collector."""
+FLUSH_SECONDS = 2.0  # how long the end of the gateway waits for a collector
 PATH = "/v1/traces"
 OPERATIONS = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 """gen_ai.operation.name by path; everything else is chat."""
 FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call", "error"})
-OTHER = "_OTHER"
-"""What the conventions call a value that is on no list."""
+OTHER = "_OTHER"  # what the conventions call a value that is on no list
 _W3C = TraceContextTextMapPropagator()
 
 

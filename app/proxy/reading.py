@@ -23,10 +23,8 @@ LITTLE_BYTES: Final = 8 << 10
 LITTLE_MARKS: Final = 64
 MOST_MARKS: Final = 1024
 
-REQUEST_THREADS: Final = 2
-"""Few, since they compete with the event loop for the interpreter's lock."""
-MOST_WAITING: Final = 32
-"""Requests that wait for a thread. One of 1 MiB takes up to 5 s."""
+REQUEST_THREADS: Final = 2  # few, since they compete with the event loop for the interpreter's lock
+MOST_WAITING: Final = 32  # requests that wait for a thread: one of 1 MiB takes up to 5 s
 PATIENCE_SECONDS: Final = 30.0
 
 

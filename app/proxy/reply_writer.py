@@ -18,8 +18,7 @@ from app.proxy.context import Headers, RequestContext
 from app.upstream.connection import EngineReply
 from gates.reply.events import Broken, Done, Event, Usage
 
-FINISH_SECONDS = 1.0
-"""How long the end of a broken reply may wait for a caller who does not read."""
+FINISH_SECONDS = 1.0  # how long the end of a broken reply may wait for a caller who does not read
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),

@@ -23,10 +23,8 @@ FRAMING_PER_BODY_BYTE = 8
 """Bytes of framing that each byte of body pays for. One-byte chunks need 5 (`1 CRLF x CRLF`)."""
 DISCONNECTED = "upstream_disconnected"
 """The code of the only fault after which a retry is safe: no byte of a reply arrived."""
-HOST_EXHAUSTED = "host_exhausted"
-"""The code if this host had no descriptor or no memory for the connection."""
-MAX_BODY_BYTES = 16 << 20
-"""The limit on a reply that is not streamed."""
+HOST_EXHAUSTED = "host_exhausted"  # the code if this host had no descriptor or no memory for the connection
+MAX_BODY_BYTES = 16 << 20  # the limit on a reply that is not streamed
 _NOT_HTTP = (httptools.HttpParserError, httptools.HttpParserUpgrade)  # the second one is no HttpParserError
 
 
@@ -62,6 +60,8 @@ class ResponseHandler(Sink, Protocol):
 class EngineReply(asyncio.Protocol):
     """One connection and its current reply. Any exception in a callback ends both, with an error."""
 
+    _transport: asyncio.Transport  # set when the connection is made
+
     def __init__(self, unasked: Callable[[], None] = lambda: None) -> None:
         self._unasked = unasked  # called after unsolicited bytes
         self._loop = asyncio.get_running_loop()  # kept, for before Python 3.12 the call is a system call
@@ -70,14 +70,12 @@ class EngineReply(asyncio.Protocol):
         self.complete = True  # no reply is outstanding: the connection may be used
         self.lost = False
         self.idle_since = 0.0
-        self._transport: asyncio.Transport | None = None
         self._head: asyncio.Future[None] | None = None
         self._handler: ResponseHandler | None = None
         self._sink: Sink | None = None
         self._parts: list[bytes] = []  # of the body, not yet passed to the sink
         self.on_body = self._parts.append  # what the parser calls
         self._error: MannersError | None = None
-        self._ended = False
         self._aborted = False
         self.answered = False  # at least a byte has come
         self._framing = 0  # bytes that are not body, less what the body has paid for
@@ -87,9 +85,8 @@ class EngineReply(asyncio.Protocol):
 
     def send(self, request: bytes, handler: ResponseHandler | None = None) -> asyncio.Future[None]:
         """Send a request; the future is done when the reply's head arrives, or when the handler says so."""
-        assert self._transport is not None
         self.status, self.headers, self.complete = 0, {}, False
-        self._sink, self._error, self._ended = None, None, False
+        self._sink = self._error = None
         self._parts.clear()
         self.answered, self._framing = False, 0
         self._head, self._handler = self._loop.create_future(), handler
@@ -116,8 +113,8 @@ class EngineReply(asyncio.Protocol):
     def pause(self, is_paused: bool = True) -> None:
         """Pause reading, as the caller cannot keep up, or resume it."""
         self._is_paused = is_paused
-        if (transport := self._transport) is not None and not transport.is_closing():
-            (transport.pause_reading if is_paused else transport.resume_reading)()
+        if not self._transport.is_closing():
+            (self._transport.pause_reading if is_paused else self._transport.resume_reading)()
 
     def close(self) -> None:
         """Abort whatever is outstanding. Never waits; may be called at any time."""
@@ -127,8 +124,7 @@ class EngineReply(asyncio.Protocol):
     def abort(self) -> None:
         """Drop the connection; the sink is called when it is gone."""
         self._aborted = True
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     @property
     def is_stream(self) -> bool:
@@ -138,9 +134,7 @@ class EngineReply(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """Whether another request may be sent on this connection."""
-        if self._transport is None or self._aborted or self.lost or not self.complete:
-            return False
-        if self._is_paused or self._transport.is_closing():
+        if self._aborted or self.lost or self._is_paused or not self.complete or self._transport.is_closing():
             return False
         # If the engine answered before it had the whole request, its rest would go out before the next request. Before the
         # first request only the end of a TLS handshake can wait there.
@@ -149,7 +143,6 @@ class EngineReply(asyncio.Protocol):
     @property
     def is_silent(self) -> bool:
         """Whether the socket holds neither data nor an end. The event loop would take unread bytes for the next reply."""
-        assert self._transport is not None
         unread = select.poll()
         unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not unread.poll(0)
@@ -169,28 +162,29 @@ class EngineReply(asyncio.Protocol):
 
     def _received(self, data: bytes) -> None:
         try:
+            is_behind = self.complete
             if self._aborted:
                 return
-            if self.complete:
+            if is_behind:
                 self._unasked()
                 return self.close()
             self.answered = True
             try:
                 self._parser.feed_data(data)
             except _NOT_HTTP:
-                if not self._ended:
+                if not self.complete:
                     raise
                 self._aborted = True  # the reply is complete: discard bytes after it
                 self._unasked()
             parts, sink = self._parts, self._sink
             body = parts[0] if len(parts) == 1 else b"".join(parts)
             self._framing = max(self._framing + len(data) - (FRAMING_PER_BODY_BYTE + 1) * len(body), 0)
-            if self._framing > MAX_HEAD_BYTES and not self._ended:
+            if self._framing > MAX_HEAD_BYTES and not self.complete:
                 raise _too_large()
             if sink is not None and body:  # not by `_deliver`: a call costs each chunk
                 parts.clear()
                 sink.data(body)
-            if self._ended:
+            if self.complete:
                 self._deliver()
             if self._aborted:
                 self.abort()
@@ -222,7 +216,7 @@ class EngineReply(asyncio.Protocol):
     # Called by the parser.
 
     def on_message_begin(self) -> None:
-        if self._ended:
+        if self.complete:
             raise ValueError("a second reply to one request")
         self.headers = {}  # drop those of an interim reply
 
@@ -253,8 +247,8 @@ class EngineReply(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self.status:  # not one of the 1xx kind
-            self._ended = self.complete = True
-            if not self._parser.should_keep_alive() and self._transport:
+            self.complete = True
+            if not self._parser.should_keep_alive():
                 self._transport.close()
 
     # Internal.
@@ -268,7 +262,7 @@ class EngineReply(asyncio.Protocol):
             data = parts[0] if len(parts) == 1 else b"".join(parts)
             parts.clear()
             sink.data(data)
-        if self._sink is not None and (self._ended or self._error):
+        if self._sink is not None and (self.complete or self._error):
             sink.end(self._error)
             self._sink = None  # after the call: if it raised, `end` is called again with the error
 
