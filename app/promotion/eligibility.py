@@ -7,7 +7,7 @@ its only target is the engine that served the model before. The signature is che
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from app.engines.identity import UNKNOWN
 from app.promotion.state_machine import EffectEvidence, FailureReason, RefusalError
@@ -42,11 +42,6 @@ class EligibilityFacts:
     origins: Mapping[str, Origin] = field(default_factory=dict)  # of known artefacts, by root
     revocations: tuple[Revocation, ...] = ()  # all of them
 
-    @property
-    def root(self) -> str | None:
-        """The present root digest of the weights, if they are sound."""
-        return None if isinstance(self.candidate, str) else self.candidate[0]
-
 
 def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEvidence:
     """The evidence that the candidate is eligible. Raises RefusalError with the first check that fails.
@@ -64,16 +59,17 @@ def check(facts: EligibilityFacts, waived: Collection[str] = ()) -> EffectEviden
     opened = None if isinstance(facts.report, ReportError) else facts.report
     if isinstance(facts.report, ReportError):
         refuse(facts.report)
-    if fault := _revoked(_named(facts, opened), facts.revocations):
+    sound = None if isinstance(facts.candidate, str) else facts.candidate
+    if fault := _revoked([("artefact", sound and sound[0]), *_named(facts, opened)], facts.revocations):
         raise RefusalError(fault)
-    if isinstance(facts.candidate, str):
-        raise RefusalError(FailureReason("mismatch_artefact", facts.candidate))
-    for run_check in _checks(facts, opened, *facts.candidate) if opened else ():
+    if sound is None:
+        raise RefusalError(FailureReason("mismatch_artefact", str(facts.candidate)))
+    for run_check in _checks(facts, opened, *sound) if opened else ():
         try:
             run_check()
         except ReportError as error:
             refuse(error)
-    return _evidence(facts, opened) | ({"waived": waivers} if waivers else {})
+    return {"artefact": sound[0], **_evidence(facts, opened), **({"waived": waivers} if waivers else {})}
 
 
 def refusal_of_rollback(known: KnownEngine, revocations: Iterable[Revocation]) -> FailureReason | None:
@@ -81,10 +77,8 @@ def refusal_of_rollback(known: KnownEngine, revocations: Iterable[Revocation]) -
     return _revoked([("engine", known.digest), ("artefact", known.artefact)], revocations)
 
 
-def _named(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[tuple[Thing, str | None]]:
-    """Everything that a promotion rests on and that can be revoked; a report also by the statement, which another signature
-    does not change."""
-    yield "artefact", facts.root
+def _named(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[tuple[Thing, str]]:
+    """What a promotion rests on and can be revoked; a report also by its statement, which another signature does not change."""
     yield "engine", facts.spec
     if opened is not None:
         candidate = opened.statement.candidate
@@ -98,10 +92,10 @@ def _named(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[t
 def _revoked(
     things: Iterable[tuple[Thing, str | None]], revocations: Iterable[Revocation]
 ) -> FailureReason | None:
-    known = {(found.thing, found.id): found for found in revocations}
-    for thing, identity in things:
-        if identity is not None and (found := known.get((thing, identity))):
-            why = f"{thing} {identity:.19} was revoked at {found.at}: {found.reason:.200}"
+    named = {*things}
+    for gone in revocations:
+        if (gone.thing, gone.id) in named:
+            why = f"{gone.thing} {gone.id:.19} was revoked at {gone.at}: {gone.reason:.200}"
             return FailureReason("revoked", why)
     return None
 
@@ -147,16 +141,15 @@ def _comparable(planned: EngineIdentity, reported: EngineIdentity, rule: Numeric
 
 
 def _evidence(facts: EligibilityFacts, opened: VerifiedReport | None) -> EffectEvidence:
-    known: EffectEvidence = {"artefact": facts.root, "suite": facts.suite, "policy": facts.policy.digest}
+    known: EffectEvidence = {"suite": facts.suite, "policy": facts.policy.digest}
     if opened is None:
         return known
     statement = opened.statement
-    age = facts.now - parse_time(statement.created)
     return known | {
         "report": opened.digest,
         "statement": opened.statement_digest,
         "signers": list(opened.signers),
-        "age_days": round(age.total_seconds() / 86_400, 3),
+        "age_days": round((facts.now - parse_time(statement.created)) / timedelta(days=1), 3),
         "verdict": str(statement.verdict),
         "engine": statement.candidate.engine.digest,
         "numerics": str(statement.candidate.numerics or "not recorded"),

@@ -31,8 +31,7 @@ from gates.report.keys import trusted
 from gates.report.statement import EngineIdentity
 from gates.suite.load import load_suite
 
-KEYS = "keys"
-"""The folder of trusted public keys, in the state folder."""
+KEYS = "keys"  # the folder of trusted public keys, in the state folder
 
 
 @cache

@@ -15,19 +15,17 @@ import msgspec
 from app.errors.tree import UnknownThing
 from app.promotion.spec_catalogue import SpecCatalogue
 from app.registry.registry import Registry, RegistryReader
-from app.registry.values import AuditEntry, timestamp
+from app.registry.values import AuditEntry, AuditEvent, timestamp
 from gates.report.statement import format_time, parse_time
 
-VERB: Final = "override.granted"
-WITHDRAWN: Final = "override.withdrawn"
-"""The audit's verbs. The detail of the first is an `Override`, that of the second {"granted": seq}."""
+VERB: Final = "override.granted"  # a verb of the audit, whose detail is an `Override`
+WITHDRAWN: Final = "override.withdrawn"  # its detail is {"granted": seq}
 
 Waivable = Literal[
     "report_missing", "report_stale", "verdict_not_pass", "mismatch_engine", "mismatch_numerics",
     "mismatch_suite", "mismatch_policy", "mismatch_model", "baseline_lineage",
 ]  # fmt: skip
 WAIVABLE: Final = frozenset(get_args(Waivable))
-LONGEST: Final = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +49,13 @@ def waived_codes(active: Mapping[int, Override], model: str, engine: str) -> fro
 
 def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
     """The overrides that are active now, by the number of their audit event."""
-    found: dict[int, Override] = {}
-    for event in reader.events_of(VERB, WITHDRAWN, since=format_time(now - LONGEST)):
-        said = json.loads(event.detail)
-        if event.verb == VERB:
-            found[event.seq] = msgspec.convert(said, Override)
-        else:
-            found.pop(said["granted"], None)
+    granted, withdrawn = (
+        {event.seq: json.loads(event.detail) for event in reader.all(AuditEvent, verb=verb, order="seq")}
+        for verb in (VERB, WITHDRAWN)
+    )
+    for said in withdrawn.values():
+        granted.pop(said["granted"], None)
+    found = {seq: msgspec.convert(said, Override) for seq, said in granted.items()}
     return {seq: one for seq, one in found.items() if parse_time(one.at) <= now < parse_time(one.expires)}
 
 

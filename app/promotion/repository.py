@@ -31,10 +31,8 @@ from gates.decode.decoder import canonical, encode, read
 
 T = TypeVar("T")
 
-FILE = "registry.db"
-"""In the state folder."""
-STATE_SECONDS = 10.0
-"""Timeout of an operator's request to the registry."""
+FILE = "registry.db"  # in the state folder
+STATE_SECONDS = 10.0  # timeout of an operator's request to the registry
 
 
 def now() -> str:
@@ -64,12 +62,7 @@ class RegistryExecutor:
         """The result of `work`, or its error. Raises StorageFailed."""
         registry = self._registry
         assert registry is not None  # opened before, and closed after, all requests
-
-        def checked() -> T:
-            registry.check_is_there()
-            return work(registry)
-
-        return await self._in_thread(checked)
+        return await self._in_thread(lambda: work(registry.checked()))
 
     async def do(self, work: Callable[[Registry], T], seconds: float | None = None) -> T:
         """The result of `work`, for an operator who waits. Raises StorageFailed."""

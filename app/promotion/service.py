@@ -42,13 +42,9 @@ from deploy.core.tasks import report, supervise
 from deploy.engine.spec import EngineSpec
 from gates.contracts.errors import ManifestError
 
-PREEMPT_SECONDS = 30.0
-"""How long a rollback waits for the operation of its model that it has cancelled."""
-STANDINGS_SECONDS = 0.5
-"""How long a metrics scrape waits for the registry; then it gets the last known figures."""
-
-ALIVE_SECONDS = 2.0
-"""How often a client that follows an operation gets a keepalive, and is asked whether it may still follow."""
+PREEMPT_SECONDS = 30.0  # how long a rollback waits for the operation of its model that it has cancelled
+STANDINGS_SECONDS = 0.5  # how long a metrics scrape waits for the registry; then its last figures stay
+ALIVE_SECONDS = 2.0  # how often a client that follows an operation gets a keepalive, and its right is checked
 
 
 class PromotionService:
@@ -352,7 +348,7 @@ class PromotionService:
                 yield "", after, {}
 
     async def models(self) -> dict[str, dict[str, Any]]:
-        """For each model: live, previous, its overrides and reports, and the unfinished operation."""
+        """For each model: the engine before, its overrides and reports, and the unfinished operation."""
         shown = await self.do(self._models)
         for model, running in self._worker.running.items():
             if model in shown and (running.is_behind or not running.state.is_done):
@@ -372,18 +368,16 @@ class PromotionService:
 
     def _model(self, reader: RegistryReader, model: str, active: Mapping[int, Override]) -> dict[str, Any]:
         config, catalogue = self._deps.config, self.catalogue
-        found = {name: reader.alias(model, name) for name in ("live", "previous")}
-        names = {n: catalogue.name(a.engine) if a and a.engine else None for n, a in found.items()}
-        live = found["live"]
-        engine = live.engine if live and live.engine else ""
+        live, previous = reader.alias(model, "live"), reader.alias(model, "previous")
+        engine, before = (alias.engine if alias and alias.engine else "" for alias in (live, previous))
         engines = {engine, *map(catalogue.digest, config.models[model].engines)}
         artefacts = {one.artefact for one in reader.all(KnownEngine) if one.digest in engines}
         held = [(seq, one) for seq, one in active.items() if one.model == model]
         waived = overrides.waived_codes(active, model, engine)
         expected = config.gates.require is True or repository.has_reports(reader, model, artefacts)
         return {
-            **names,
-            "gated": self._deps.pool.is_gated(names["live"] or ""),
+            "previous": catalogue.name(before) or None,
+            "gated": self._deps.pool.is_gated(catalogue.name(engine)),
             "since": live.since if live else None,
             "operation": None,
             "override": overrides.view(*held[-1], catalogue) if held else None,

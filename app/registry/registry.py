@@ -107,11 +107,6 @@ class RegistryReader:
         of = {} if operation is None else {"operation": operation}
         return self.all(AuditEvent, "seq > ?", after, order=f"seq LIMIT {limit:d}", **of)
 
-    def events_of(self, *verbs: str, since: str) -> tuple[AuditEvent, ...]:
-        """Every event of these verbs from a time on, in order."""
-        marks = ", ".join("?" * len(verbs))
-        return self.all(AuditEvent, f"at >= ? AND verb IN ({marks})", since, *verbs, order="seq")
-
     def usages(self) -> dict[str, Meter]:
         """The last written usage of each key, by name."""
         return {row.pop("name"): Meter(**row) for row in self._rows("SELECT * FROM key_usage ORDER BY name")}
@@ -145,12 +140,13 @@ class Registry(RegistryReader):
         """Close the file and release the writer's lock. Idempotent."""
         self._opened.close()
 
-    def check_is_there(self) -> None:
-        """Raises StorageFailed (state_missing) if its file was deleted or replaced: SQLite goes on writing to the old one."""
+    def checked(self) -> Self:
+        """Itself. Raises StorageFailed (state_missing) if its file was deleted or replaced: SQLite goes on writing to the old one."""
         with translated():
             is_there = os.path.samestat(self._path.stat(), self._file)
         if not is_there:
             raise StorageFailed(f"another file lies where the registry was; {PUT_BACK}", "state_missing")
+        return self
 
     def add(self, value: Record, entry: AuditEntry) -> None:
         """Add a value; no effect if it is recorded.

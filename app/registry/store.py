@@ -19,8 +19,9 @@ from urllib.parse import quote
 from app.config.private import check_unwritable
 from app.registry.errors import Conflict, NotARegistry, RegistryLocked, StorageFailed
 
-APPLICATION_ID: Final = 0x4D616E6E
-"""The letters "Mann": the database's `application_id`. Its `user_version` is the number of migrations that were applied."""
+APPLICATION_ID: Final = (
+    0x4D616E6E  # "Mann", the `application_id`; `user_version` counts the applied migrations
+)
 MIGRATIONS: Final = tuple(
     path.read_text("utf-8") for path in sorted((Path(__file__).parent / "migrations").glob("*.sql"))
 )
@@ -42,8 +43,7 @@ _FILE_FAULTS: Final = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ESTALE), _MISSING),
 }
 _NO_REGISTRY: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-_BUSY_SECONDS: Final = 2.0
-"""How long to wait for a reader that holds the file when a transaction is committed."""
+_BUSY_SECONDS: Final = 2.0  # how long a commit waits for a reader that holds the file
 
 
 def script(number: int) -> str:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
-Thing = Literal["artefact", "engine", "report", "key"]
-"""What can be revoked; `key` is a signer's key."""
+Thing = Literal["artefact", "engine", "report", "key"]  # what can be revoked; `key` is a signer's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
