@@ -62,7 +62,7 @@ async def test_engines_that_are_no_replicas_of_each_other_are_refused(tmp_path: 
     async with stage(tmp_path, three(tmp_path)) as it:
         status, refused = await promoted(it, ["fp4", "large"], await it.report("fp4", "small"))
         assert (status, refused["error"]["param"]) == (400, "engine")
-        assert "'large' has other weights than 'fp4'" in refused["error"]["message"]
+        assert "'large' is no replica of 'fp4': they differ in artefact" in refused["error"]["message"]
         status, refused = await promoted(it, ["small-2"], await it.report("small", "large"))
         assert (status, refused["error"]["code"]) == (409, "already_live")
         shown = (
