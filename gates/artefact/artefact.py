@@ -212,7 +212,6 @@ def ancestors(
 
 # Largest manifest that will be read, in bytes. One with a thousand shards takes about 150 kB.
 MAX_MANIFEST_BYTES: Final = 4 * 2**20
-_CHUNK: Final = 2**20  # bytes hashed at a time
 _HASHERS: Final = 8
 
 Kind = Literal["missing", "extra", "changed", "symlink", "special"]
@@ -232,12 +231,9 @@ class Problem:
 
 def hash_file(path: Path) -> tuple[int, str]:
     """Size in bytes and SHA-256 (hex) of a file's content. Links are not followed."""
-    digest, size = hashlib.sha256(), 0
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-    return size, digest.hexdigest()
+        digest = hashlib.file_digest(file, "sha256")
+        return file.tell(), digest.hexdigest()
 
 
 def hash_files(paths: Iterable[Path]) -> list[tuple[int, str]]:

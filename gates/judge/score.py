@@ -5,7 +5,7 @@ A prompt is bad if any repeat that the policy counts was bad, lost if none was b
 has no result.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -91,11 +91,11 @@ def score(
         if key.arm.startswith(LATENCY_PREFIX) or key.case not in cases:
             continue
         case, known = cases[key.case], (tokens or {}).get(key.arm, ())
-        as_sent = list(_judged(policy, case, sample, read_reply, known, rulings))
+        as_sent = list(_judged(policy, case, sample, read_reply(sample), known, rulings))
         as_heard = as_sent
         if sample.heard is not None:
             heard_otherwise = True
-            as_heard = list(_judged(policy, case, sample, read_heard, known, rulings))
+            as_heard = list(_judged(policy, case, sample, read_heard(sample), known, rulings))
         deciding, beside = (as_heard, as_sent) if policy.judged == "through" else (as_sent, as_heard)
         arms = [(key.arm, deciding)]
         if key.arm in (CANDIDATE, BASELINE):
@@ -113,19 +113,14 @@ _SEVERITY: Final[tuple[Outcome, ...]] = ("ok", "lost", "bad")
 
 
 def _judged(
-    policy: Policy,
-    case: Case,
-    sample: Sample,
-    read: Callable[[Sample], Reply],
-    tokens: Collection[str],
-    rulings: Rulings,
+    policy: Policy, case: Case, sample: Sample, reply: Reply, tokens: Collection[str], rulings: Rulings
 ) -> Iterator[tuple[str, Outcome, str]]:
     """(gate, outcome, evidence) of one sample, for the gates that count its repeat."""
     gates = [g for g in case.gates if g in policy.gates and sample.key.repeat in policy.counted(g)]
     if sample.fault is not None:
         yield from ((gate, "lost", f"{sample.fault.kind}: {sample.fault.detail}") for gate in gates)
         return
-    reply, repeat = read(sample), f"repeat {sample.key.repeat}: " if sample.key.repeat else ""
+    repeat = f"repeat {sample.key.repeat}: " if sample.key.repeat else ""
     where = "not streamed: " if sample.key.mode == "whole" else repeat
     for gate in gates:
         outcome: Outcome = "bad" if (why := failure_reason(gate, case, reply, tokens)) else "ok"

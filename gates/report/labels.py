@@ -115,17 +115,6 @@ def other_cell(statement: Statement, name: str) -> str:
     return " · ".join(counted(statement, name, prefix))
 
 
-def other_words(statement: Statement, name: str) -> str:
-    """How the replies that do not decide came out, with the candidate's first failure; "" if it has none."""
-    arm = f"{OTHER_PREFIX[statement.judged]}{CANDIDATE}" if statement.judged else ""
-    found = [failure for failure in statement.failures if (failure.gate, failure.arm) == (name, arm)]
-    if not found:
-        return ""
-    more = f" (and {len(found) - 1} more)" if found[1:] else ""
-    good, its = other_cell(statement, name).split(" · ")
-    return f"{other_title(statement)}: {good}, baseline {its}; {found[0].case}: {found[0].why}{more}"
-
-
 def gate_verdict(statement: Statement, name: str) -> tuple[Verdict, bool]:
     """The worst verdict among a gate's deciding rules and True; if it has none, of its advisory ones and False."""
     order = [Verdict.PASS, Verdict.INCONCLUSIVE, Verdict.FAIL]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+Messages = Sequence[Mapping[str, Any]]
 CHARS_PER_TOKEN: Final = 4.0
 """English text in today's vocabularies; Kannada needs more tokens."""
 
@@ -36,18 +37,14 @@ SMALL_TALK: Final = (
 )
 
 
-def estimate(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> int:
+def estimate(messages: Messages, tools: Messages) -> int:
     """The approximate number of characters of a prompt: its messages' texts, and its tools as JSON."""
     said = sum(len(str(message.get("content") or "")) for message in messages)
     return said + (len(json.dumps(list(tools))) if tools else 0)
 
 
 def pad_conversation(
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]],
-    tokens: int,
-    chars_per_token: float,
-    turn: int,
+    messages: Messages, tools: Messages, tokens: int, chars_per_token: float, turn: int
 ) -> tuple[Mapping[str, Any], ...]:
     """The conversation with numbered small talk after its system prompt, about `tokens` in all, at least one exchange, from `turn` on."""
     begin = next(i for i, message in enumerate(messages) if message["role"] != "system")
@@ -64,7 +61,7 @@ def pad_conversation(
     return (*messages[:begin], *talk, *messages[begin:])
 
 
-def with_nonce(messages: Sequence[Mapping[str, Any]], nonce: str) -> tuple[Mapping[str, Any], ...]:
+def with_nonce(messages: Messages, nonce: str) -> tuple[Mapping[str, Any], ...]:
     """The conversation with the nonce at the beginning of its first user message."""
     at = next(i for i, message in enumerate(messages) if message["role"] == "user")
     first = {**messages[at], "content": f"{nonce} {messages[at]['content']}"}

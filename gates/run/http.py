@@ -9,7 +9,7 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -108,16 +108,12 @@ class Attempt:
     retry_after: float = 0.0
 
     def sample(
-        self,
-        key: SampleKey,
-        request: Mapping[str, Any],
-        retries: Sequence[TransportFault] = (),
-        hearing: Hearing | None = None,
+        self, key: SampleKey, request: Mapping[str, Any], hearing: Hearing | None, *retries: TransportFault
     ) -> Sample:
         """The sample of a request whose last attempt this was, with what `hearing` makes of it."""
-        reads, faults = tuple(self.reads), tuple(retries)
+        reads = tuple(self.reads)
         came = (self.started, self.status, self.headers_ns, reads, self.ended_ns, self.fault)
-        sample = Sample(key, request, *came, faults)
+        sample = Sample(key, request, *came, retries)
         if hearing is None or self.fault is not None or self.status != 200:
             return sample
         heard = replace(sample, heard=hearing(request, reads).decode())

@@ -146,8 +146,6 @@ class LatencyReading:
     ttft: float | None = None
     first_sentence: float | None = None
     decode: float | None = None
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
     thought: bool = False
     failed: str = ""
     void: str = ""
@@ -170,8 +168,7 @@ def _reading(sample: Sample, cache_unsaid: bool) -> LatencyReading:
         void = "" if cache_unsaid else CACHE_UNKNOWN
     elif (share := reply.cached_tokens / reply.prompt_tokens) < LEAST_CACHED:
         void = f"{share:.0%} of the prompt was cached"
-    tokens = reply.prompt_tokens, reply.cached_tokens
-    return LatencyReading(arm, slot, ttft, sentence, decode, *tokens, thought, void=void)
+    return LatencyReading(arm, slot, ttft, sentence, decode, thought, void=void)
 
 
 def _failure(sample: Sample, reply: Reply) -> str:

@@ -140,7 +140,7 @@ class _Run:
             busy = self._pace.busy_retries if attempt.status in _BUSY else None
             if attempt.fault is None or len(retries) >= (self._pace.retries if busy is None else busy):
                 hearing = target.hearing if planned.key.arm in HEARD else None
-                return attempt.sample(planned.key, planned.request, retries, hearing)
+                return attempt.sample(planned.key, planned.request, hearing, *retries)
             backoff = self._pace.backoff_s * 4 ** len(retries)
             await asyncio.sleep(min(LONGEST_WAIT, max(backoff, attempt.retry_after)))
             retries.append(attempt.fault)

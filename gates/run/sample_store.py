@@ -19,14 +19,14 @@ from gates.run.request import body_digest
 
 _HEAD: Final = f'{{"schema":"{SCHEMA}"'.encode()
 
-Identity = tuple[str, str]
-"""The digests of an artefact and of the engine that serves it."""
+Arms = Mapping[str, tuple[str, str]]
+"""By arm the digests of its artefact, and of the engine that serves that."""
 
 
 class SampleStore:
     """An open samples file, locked for this process."""
 
-    def __init__(self, path: Path, *, suite: str, arms: Mapping[str, Identity] | None = None) -> None:
+    def __init__(self, path: Path, *, suite: str, arms: Arms | None = None) -> None:
         """Open or create the file of a run, whose arms have these identities. Raises SamplesError: damaged, another run's, or open elsewhere."""
         self.path, self._suite, self._arms = path, suite, dict(arms or {})
         self._keys: set[str] = set()
@@ -94,12 +94,7 @@ def read_samples(path: Path, *, suite: str | None = None) -> Iterator[Sample]:
 
 
 def _stored(
-    file: BinaryIO,
-    path: Path,
-    suite: str | None,
-    arms: Mapping[str, Identity],
-    keys: set[str],
-    torn: bool = False,
+    file: BinaryIO, path: Path, suite: str | None, arms: Arms, keys: set[str], torn: bool = False
 ) -> Iterator[tuple[Sample, int]]:
     """Every sample, and the size of its line; its key is added to `keys`. `torn`: an incomplete last line is no error."""
     for number, line in enumerate(file, start=1):
@@ -117,9 +112,7 @@ def _stored(
         yield sample, len(line)
 
 
-def _check(
-    sample: Sample, suite: str | None, arms: Mapping[str, Identity], keys: set[str], where: str
-) -> None:
+def _check(sample: Sample, suite: str | None, arms: Arms, keys: set[str], where: str) -> None:
     """Raise SamplesError for a sample that may not be in this file; else add its key to `keys`."""
     key, why = sample.key, ""
     known = arms.get(key.arm, (key.artefact, key.engine))
@@ -145,13 +138,12 @@ def _open(path: Path) -> int:
     try:
         new = not path.exists()
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    except OSError as error:
-        raise SamplesError(f"{path}: cannot be opened ({error.strerror})") from None
-    try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
         raise SamplesError(f"{path}: another run is writing it; wait for its end, or stop it") from None
+    except OSError as error:
+        raise SamplesError(f"{path}: cannot be opened ({error.strerror})") from None
     if new:
         sync(path.parent)
     return file

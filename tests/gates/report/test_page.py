@@ -156,7 +156,7 @@ SAID = [
     (lambda: read(examples.failing()), "100 more are in report.json."),
     (lambda: Reader(page(examples.failing())), "not beside this report"),
     (lambda: read(examples.failing(), examples.Texts(lambda case, arm: PromptAndReply("Hello?", ""))), "(empty)"),
-    (lambda: read(BESIDE), "Engine alone: 7/9, baseline –; leak-031: leak: tag"),
+    (lambda: read(BESIDE), "7/9 · –"),
     (lambda: read(replace(examples.passing(), attachments=(Attachment("ifeval.json", "sha256:1"),))), "ifeval.json"),
     (lambda: read(replace(examples.passing(), sequential="5eed")), "5eed"),
 ]  # fmt: skip
