@@ -158,7 +158,7 @@ def _live_engines(
         if engine not in listed:
             change = RouteChange(model, listed[0], None, None)
             verb, detail = "live.configured" if engine else "live.founded", {"engine": listed[0]}
-            registry.move(change, AuditEntry(at=at, actor=ACTOR, verb=verb, subject=model, detail=detail))
+            registry.note(AuditEntry(at=at, actor=ACTOR, verb=verb, subject=model, detail=detail), change)
             engine = listed[0]
     digests = listed if engine in listed else repository.replicas_of(registry, model, engine)
     engines = tuple(known for digest in digests if (known := registry.find(KnownEngine, digest=digest)))

@@ -185,14 +185,11 @@ class Registry(RegistryReader):
             if move is not None:
                 self._move(move, entry.at)
 
-    def move(self, change: RouteChange, entry: AuditEntry) -> None:
-        """Move a model's aliases, both or none. Raises GenerationMoved, Conflict (no such engine)."""
-        with self._transaction(entry):
-            self._move(change, entry.at)
-
-    def note(self, entry: AuditEntry) -> AuditEvent:
-        """Add an audit event that changes nothing else."""
+    def note(self, entry: AuditEntry, move: RouteChange | None = None) -> AuditEvent:
+        """Add an audit event, and move a model's aliases, both or none. Raises GenerationMoved, Conflict (no such engine)."""
         with self._transaction():
+            if move is not None:
+                self._move(move, entry.at)
             return self._note(entry)
 
     def add_named(self, value: KnownKey | KnownOperator, entry: AuditEntry) -> None:

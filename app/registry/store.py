@@ -19,9 +19,7 @@ from urllib.parse import quote
 from app.config.private import check_unwritable
 from app.registry.errors import Conflict, NotARegistry, RegistryLocked, StorageFailed
 
-APPLICATION_ID: Final = (
-    0x4D616E6E  # "Mann", the `application_id`; `user_version` counts the applied migrations
-)
+APPLICATION_ID: Final = 0x4D616E6E  # "Mann"; the `user_version` counts the migrations that were applied
 MIGRATIONS: Final = tuple(
     path.read_text("utf-8") for path in sorted((Path(__file__).parent / "migrations").glob("*.sql"))
 )
@@ -68,9 +66,8 @@ def writer_lock(path: Path) -> Iterator[int]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RegistryLocked(
-                    f"{path}: another gateway uses this state folder; stop it first"
-                ) from None
+                why = f"{path}: another gateway uses this state folder; stop it first"
+                raise RegistryLocked(why) from None
         yield descriptor
 
 
@@ -83,9 +80,8 @@ def _touch(path: Path) -> None:
 def open_to_write(path: Path) -> sqlite3.Connection:
     """The registry at `path`, created or migrated where needed, under the lock. Raises NotARegistry, StorageFailed."""
     _touch(path)
-    # Its owner may use it from another thread, one call at a time.
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    with _closing_on_error(connection, path):
+    with contextlib.ExitStack() as opened, translated(f"{path}: "):
+        connection = _connect(opened, path)
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if tables or _number(connection, "application_id"):
             _check_is_ours(connection, path)
@@ -101,6 +97,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
             _copy(connection, path.with_name(f"{path.name}.v{version}"))
         for number in range(version, len(MIGRATIONS)):
             connection.executescript(script(number))
+        opened.pop_all()
     return connection
 
 
@@ -110,10 +107,11 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise NotARegistry(f"{path}: there is no registry; a gateway makes it when it first starts")
     address = f"file:{quote(str(path.absolute()))}?mode=rw"  # with `ro` SQLite takes no journal back
-    connection = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-    with _closing_on_error(connection, path):
+    with contextlib.ExitStack() as opened, translated(f"{path}: "):
+        connection = _connect(opened, address, uri=True)
         connection.execute("PRAGMA query_only = ON")
         _check_is_ours(connection, path)
+        opened.pop_all()
     return connection
 
 
@@ -155,16 +153,11 @@ def _copy(connection: sqlite3.Connection, target: Path) -> None:
         part.replace(target)
 
 
-@contextlib.contextmanager
-def _closing_on_error(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Of opening it: its errors name the file, and its rows their columns. Raises NotARegistry, StorageFailed."""
-    connection.row_factory = sqlite3.Row
-    try:
-        with translated(f"{path}: "):
-            yield
-    except BaseException:
-        connection.close()
-        raise
+def _connect(opened: contextlib.ExitStack, to: Path | str, uri: bool = False) -> sqlite3.Connection:
+    """A connection that `opened` closes; another thread may use it, one call at a time."""
+    made = sqlite3.connect(to, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri)
+    made.row_factory = sqlite3.Row
+    return opened.enter_context(contextlib.closing(made))
 
 
 def _check_is_ours(connection: sqlite3.Connection, path: Path) -> None:

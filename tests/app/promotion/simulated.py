@@ -126,7 +126,7 @@ class Gateway:
         entry = AuditEntry(at=NOW, actor="test", verb="found", subject="annie")
         for name in (*self.set_of("a"), *self.set_of("b"), *self.set_of("c"), SPARE):
             self.registry.add(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
-        self.registry.move(RouteChange("annie", "a", None, None), entry)
+        self.registry.note(entry, RouteChange("annie", "a", None, None))
 
     @property
     def live(self) -> str:

@@ -34,7 +34,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
     with Registry(tmp_path / "registry.sqlite") as it:
         for name in ("old", "new", "third"):
             it.add(KnownEngine(digest=name, name=name, artefact=None, spec="{}"), entry)
-        it.move(RouteChange("annie", "old", None, None), entry)
+        it.note(entry, RouteChange("annie", "old", None, None))
         repository.begin(it, PLAN, at=NOW, actor="ann", key="k", request="q")
         yield it
 
@@ -89,7 +89,7 @@ def test_an_alias_that_somebody_else_moved_stops_the_switch(registry: Registry) 
         repository.commit(registry, before, event, after, at=NOW, actor="gateway")
         event, before = OperationEvent.DONE, after.state
     entry = AuditEntry(at=NOW, actor="eve", verb="override", subject="annie")
-    registry.move(RouteChange("annie", "third", None, 1), entry)
+    registry.note(entry, RouteChange("annie", "third", None, 1))
     with pytest.raises(GenerationMoved):
         repository.commit(registry, before, event, after, at=NOW, actor="gateway")
     assert stored(registry) == before and before.phase is OperationPhase.CANARY

@@ -77,7 +77,7 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
     registry.add(REPORT, ENTRY)
     registry.revoke(Revocation(thing="report", id="sha256:r", reason="leaks", at=NOW), ENTRY)
     registry.add(OPERATION, ENTRY)
-    registry.move(LIVE, ENTRY)
+    registry.note(ENTRY, LIVE)
     registry.close()
     with Registry(path) as again:
         assert again.find(KnownArtefact, root="sha256:a") == ARTEFACT
@@ -98,9 +98,9 @@ def test_what_is_added_is_found_again_by_the_next_gateway(path: Path, registry: 
         (lambda r: r.add(replace(ENGINE, spec="{}"), ENTRY), Conflict, "known already"),
         (lambda r: r.add(replace(ENGINE, digest="d", artefact="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
         (lambda r: r.add(replace(REPORT, verdict="perhaps"), ENTRY), Conflict, "CHECK"),
-        (lambda r: r.move(replace(LIVE, live="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
-        (lambda r: r.move(replace(LIVE, generation=3), ENTRY), GenerationMoved, "generation 0, not 3"),
-        (lambda r: r.move(replace(LIVE, previous="nobody"), ENTRY), Conflict, "FOREIGN KEY"),
+        (lambda r: r.note(ENTRY, replace(LIVE, live="nobody")), Conflict, "FOREIGN KEY"),
+        (lambda r: r.note(ENTRY, replace(LIVE, generation=3)), GenerationMoved, "generation 0, not 3"),
+        (lambda r: r.note(ENTRY, replace(LIVE, previous="nobody")), Conflict, "FOREIGN KEY"),
         (lambda r: r.change(OperationRow, OF_OP1, done=True), Conflict, "op1"),
         (lambda r: r.note(replace(ENTRY, detail={"x": float("nan")})), ValueError, "JSON"),
     ],
