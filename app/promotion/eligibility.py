@@ -20,8 +20,7 @@ from gates.report import checks
 from gates.report.files import VerifiedReport
 from gates.report.statement import EngineIdentity, Statement, parse_time
 
-Origin = tuple[str | None, Mapping[str, str]]
-"""An artefact's base model and its parents by role, as its manifest states them."""
+Origin = tuple[str | None, Mapping[str, str]]  # base model, and parents by role, as a manifest states them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +127,8 @@ def _baseline(facts: EligibilityFacts, statement: Statement) -> None:
 
 
 def _comparable(planned: EngineIdentity, reported: EngineIdentity, rule: NumericsRule) -> EngineIdentity:
-    """The planned engine without the parts that cannot or need not be compared before a start.
-
-    An engine that does not run yet states no build; that is compared once it runs (IDENTIFY). If the KV cache's
-    type may differ, so may the flags that set it.
-    """
+    """The planned engine without what cannot be compared before a start, its build (IDENTIFY does), and what need not: if the
+    KV cache's type may differ, so may the flags that set it."""
     if planned.build == UNKNOWN:
         planned = replace(planned, build=reported.build)
     if "kv_cache" in rule.may_differ and without_kv_flags(planned.argv) == without_kv_flags(reported.argv):

@@ -135,10 +135,8 @@ def commit(
     at: str,
     actor: str,
 ) -> None:
-    """Write what an event led to; `evidence` are the numbers that an effect's outcome rests on.
-
-    Raises GenerationMoved (`live` is not where the plan found it: feed the failure to the state before), Conflict.
-    """
+    """Write what an event led to; `evidence` are the numbers that an effect's outcome rests on. Raises Conflict, and
+    GenerationMoved: `live` is not where the plan found it, so the state before is to be fed the failure."""
     state, following, reason = after.state, after.state.effect, fault or after.state.fault
     has_ended = event in (OperationEvent.DONE, OperationEvent.FAILED, OperationEvent.REFUSED)
     ended = before.effect if has_ended else None
@@ -187,10 +185,8 @@ def _in_service(reader: RegistryReader, model: str | None = None) -> Iterator[Op
 
 
 def gated(reader: RegistryReader, roots: Mapping[str, str | None]) -> frozenset[str]:
-    """The engines, by digest, that a promotion put in service on a report that passed without an override.
-
-    `roots` are those of the engines' weights as they are now, which must be the report's.
-    """
+    """The engines, by digest, that a promotion put in service on a report that passed without an override. `roots` are those
+    of the engines' weights as they are now, which must be the report's."""
     found = set[str]()
     for plan in _in_service(reader):
         if rests_on_report(reader, plan):

@@ -149,11 +149,8 @@ class Registry(RegistryReader):
         return self
 
     def add(self, value: Record, entry: AuditEntry) -> None:
-        """Add a value; no effect if it is recorded.
-
-        Raises Conflict: it is recorded differently, or refers to what is not; an operation's key has begun another
-        one, or its model has an unfinished one.
-        """
+        """Add a value; no effect if it is recorded. Raises Conflict: it is recorded differently, refers to what is not, or is
+        an operation whose key has begun another one, or whose model has an unfinished one."""
         key, identity = next(iter(_columns(value).items()))
         known = self.find(type(value), **{key: identity})
         if known is None:
@@ -171,10 +168,8 @@ class Registry(RegistryReader):
     def change(
         self, kind: type[Changing], entry: AuditEntry, move: RouteChange | None = None, **columns: object
     ) -> None:
-        """Change columns of the operation, key or operator that the entry is about, and the aliases that move with it.
-
-        Raises GenerationMoved, Conflict: there is none, it has ended or is revoked, or an alias is to point nowhere.
-        """
+        """Change columns of the operation, key or operator that the entry is about, and the aliases that move with it. Raises
+        GenerationMoved, Conflict: there is none, it has ended or is revoked, or an alias is to point nowhere."""
         table, identity = TABLES[kind], entry.operation or entry.subject
         sets = ", ".join(f"{name} = ?" for name in columns)
         where = "id = ? AND done = 0" if kind is OperationRow else "name = ? AND revoked IS NULL"

@@ -32,10 +32,7 @@ class KnownEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownReport:
-    """An uploaded report. `digest` is that of its envelope, `statement` that of the signed statement.
-
-    `artefact` and `baseline` are root digests: of the model that was judged, and of its baseline.
-    """
+    """An uploaded report: the digests of its envelope, of the signed statement, and of the roots of model and baseline."""
 
     digest: str
     statement: str
@@ -132,10 +129,7 @@ class KnownOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRow:
-    """A promotion or a rollback. `state` is the operation's state as JSON.
-
-    `key` is the caller's idempotency key and `request` the digest of what came with it.
-    """
+    """A promotion or a rollback, with its state as JSON; the caller's idempotency key, and the digest of what came with it."""
 
     id: str
     kind: str
