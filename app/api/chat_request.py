@@ -5,7 +5,7 @@ Images and sounds come as data: an engine would fetch an address from its own ne
 """
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -13,7 +13,6 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from app.api.reading import (
-    UNSERVED,
     UNSUPPORTED,
     ArgumentSchema,
     Declared,
@@ -35,9 +34,7 @@ from app.errors.tree import BadField
 from app.stream.holdback import UNBOUNDED, HoldBack, ThinkPolicy
 from app.stream.parser import Parser, Rules
 from deploy.engine.dialect import Thinking
-from deploy.engine.dialects import COMMON_FIELDS, DIALECTS
 from deploy.engine.spec import Medium
-from gates.contracts.dialect import Dialect
 from gates.contracts.markers import START
 from gates.reply.events import Finish, Text
 
@@ -249,25 +246,18 @@ class ChatRequest(Request):
         """
         if self.is_begun:
             return 0
-        asked = self.chat_template_kwargs.enable_thinking if self.chat_template_kwargs else None
+        on = self.chat_template_kwargs.enable_thinking if self.chat_template_kwargs else None
         if self.thinking is not None:
-            on, budget = self.thinking.type != "disabled", self.thinking.budget_tokens
-            if on and budget is not None:
-                return budget
-        elif asked is not None:
-            on = asked
-        elif self.reasoning_effort is not None:
+            on = self.thinking.type != "disabled"
+            if on and self.thinking.budget_tokens is not None:
+                return self.thinking.budget_tokens
+        elif on is None and self.reasoning_effort is not None:
             on = self.reasoning_effort != "none"
-        else:
+        if on is None:
             return default
         return (default or None) if on else 0  # on keeps a budget that the model is configured with
 
 
-KNOWN: Mapping[Dialect, frozenset[str]] = {
-    name: COMMON_FIELDS | ChatRequest.model_fields.keys() | UNSERVED | spec.fields
-    for name, spec in DIALECTS.items()
-}
-"""Fields that the gateway reads or refuses, or an engine of the dialect takes."""
 _TURN = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"})
 
 

@@ -22,10 +22,8 @@ from app.stream.pipeline import StreamPolicy
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Done, Event, Finish, Logprobs, Text, TokenLogprob
 
-_OURS = frozenset({"model", "prompt", "stream", "stream_options", "n"}) | UNSERVED
 _json = msgspec.json.encode
-MAX_CHOICES = 32
-"""Of all prompts of one request together."""
+MAX_CHOICES = 32  # of all prompts of one request together
 
 Tokens = Some[int]
 """A text, as the numbers of its tokens."""
@@ -94,16 +92,12 @@ class CompletionEncoder(EventEncoder):
 
 
 class CompletionCollector(Collector):
-    """One completion."""
-
     def message(self) -> bytes:
         said = _completion(self._head, self.said("text"), self.finish, tokens=self.tokens)
         return _json({**said, "usage": self._usage.counts if self._usage else None})
 
 
 class Completions(Surface):
-    """The surface of continued prompts."""
-
     path = engine_path = "/v1/completions"
     is_chat = False
     id_prefix = "cmpl-"
@@ -111,7 +105,6 @@ class Completions(Surface):
     encoder, collector = CompletionEncoder, CompletionCollector
 
     def parse(self, raw: bytes, max_messages: int) -> ParsedRequest:
-        """The request. Raises BadField for fields that need the model's raw text."""
         asked = checked(CompletionRequest, json_object(raw))
         refuse_unserved(asked.extra)
         body, given = asked.model_dump(exclude_none=True), asked.prompt
@@ -125,7 +118,7 @@ class Completions(Surface):
         return ParsedRequest(chat, body, logprobs=asked.logprobs is not None, count=count, prompts=prompts)
 
     def known(self, dialect: Dialect) -> Set[str]:
-        return _OURS | CONTINUED[dialect]
+        return CONTINUED[dialect] | UNSERVED | CompletionRequest.model_fields.keys()
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
         """The continuation of a prompt may be anything, so a stream is held no longer than the guard."""

@@ -41,8 +41,6 @@ class _Reply(msgspec.Struct):
 
 
 class Embeddings(Surface):
-    """The surface of vectors."""
-
     path = engine_path = "/v1/embeddings"
     is_chat = False
     id_prefix = ""
@@ -57,7 +55,6 @@ class Embeddings(Surface):
         return EmbeddingRequest.model_fields.keys()
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
-        """Allowed fields only."""
         return msgspec.json.encode({**asked.body, "model": engine.served_name})
 
     def hand_on(self, raw: bytes, public_name: str) -> tuple[bytes, Usage | None]:

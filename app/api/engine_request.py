@@ -94,8 +94,8 @@ def answer_body(
     room = [] if abilities.context is None else [abilities.context - len(prompt)]
     if request.most is not None:
         room.append(request.most - len(meter.tokens))
-    # Without a limit vLLM makes 16 tokens.
-    more: dict[str, Any] = {"prompt": prompt, "max_tokens": max(min(room, default=DEFAULT_ROOM), 1)}
+    most = max(min(room, default=DEFAULT_ROOM), 1)  # without a limit vLLM makes 16 tokens
+    more: dict[str, Any] = {"prompt": prompt, "max_tokens": most}
     if request.uses_tools:
         more["skip_special_tokens"] = False  # the tags of a call may be special tokens
     if request.logprobs:

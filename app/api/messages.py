@@ -101,10 +101,6 @@ class _ToolChoice(Part):
     disable_parallel_tool_use: bool | None = None
 
 
-class _Metadata(Part):
-    user_id: str | None = None
-
-
 class _OutputFormat(Part):
     type: Literal["json_schema"]
     schema_: Annotated[ArgumentSchema, Field(alias="schema")]
@@ -125,7 +121,7 @@ class MessagesRequest(ForeignRequest):
     stop_sequences: Stops | None = None
     top_k: int | None = None
     thinking: ThinkingSwitch | None = None
-    metadata: _Metadata | None = None
+    metadata: dict[str, Any] | None = None
     output_config: _OutputConfig | None = None
 
     def chat(self) -> dict[str, Any]:
@@ -141,7 +137,7 @@ class MessagesRequest(ForeignRequest):
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
             "top_k": self.top_k,
-            "user": self.metadata.user_id if self.metadata else None,
+            "user": self.metadata.get("user_id") if self.metadata else None,
             "tools": [tool.chat() for tool in self.tools] if self.tools else None,
             "tool_choice": words[choice.type] if self.tool_choice else None,
             "parallel_tool_calls": False if choice.disable_parallel_tool_use and self.tools else None,
@@ -179,8 +175,6 @@ def _block(item: Item) -> dict[str, Any]:
 
 
 class MessagesCollector(Collector):
-    """One Message."""
-
     def message(self) -> bytes:
         return _json(self.reply())
 
@@ -247,8 +241,6 @@ class MessagesEncoder(MessagesCollector):
 
 
 class Messages(Translated):
-    """Anthropic's surface."""
-
     path = ANTHROPIC_PATH
     id_prefix = "msg_"
     request = MessagesRequest

@@ -26,7 +26,6 @@ Listed = Annotated[list[Item], Field(fail_fast=True)]
 """A list of which the first fault is told: a caller may send a million."""
 Some = Annotated[list[Item], Field(min_length=1, fail_fast=True)]
 Declared = Annotated[list[Item], Field(max_length=MAX_TOOLS, fail_fast=True)]
-"""Tools or calls."""
 
 
 def _json_object(text: str, info: ValidationInfo) -> str:

@@ -92,10 +92,6 @@ class _ToolChoice(Part):
     name: str
 
 
-class _Reasoning(Part):
-    effort: str | None = None
-
-
 class _Format(Part):
     """The form of the answer; what is not declared is the schema's."""
 
@@ -115,7 +111,7 @@ class ResponsesRequest(ForeignRequest):
     tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: TokenLimit | None = None
-    reasoning: _Reasoning | None = None
+    reasoning: dict[str, Any] | None = None
     text: _Text | None = None
     metadata: dict[str, Any] | None = None
     user: str | None = None
@@ -132,7 +128,7 @@ class ResponsesRequest(ForeignRequest):
             "messages": [*said, *asked],
             "max_tokens": self.max_output_tokens,
             "user": self.user,
-            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
+            "reasoning_effort": self.reasoning.get("effort") if self.reasoning else None,
             "tools": [tool.chat() for tool in self.tools] if self.tools else None,
             "tool_choice": function_of(name=choice.name) if isinstance(choice, _ToolChoice) else choice,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
@@ -224,8 +220,8 @@ class ResponsesCollector(Collector):
         is_last = item.index == len(self.items) - 1
         kind, prefix, _, _ = _KINDS[item.kind]
         unique = self._head.id.partition("_")[2]
-        shown = {"type": kind, "id": f"{prefix}_{unique}{item.index}"}
-        shown["status"] = status or (self.status if is_last else "completed")
+        state = status or (self.status if is_last else "completed")
+        shown = {"type": kind, "id": f"{prefix}_{unique}{item.index}", "status": state}
         if item.call is not None:
             return {**shown, "call_id": item.call.id, "name": item.call.name, "arguments": item.text}
         of_kind: dict[str, Any] = {"role": "assistant"} if item.kind == "text" else {"summary": []}
@@ -281,8 +277,6 @@ class ResponsesEncoder(ResponsesCollector):
 
 
 class Responses(Translated):
-    """OpenAI's newer surface."""
-
     path = "/v1/responses"
     id_prefix = "resp_"
     turns = "input"

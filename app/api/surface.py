@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import BaseModel
 
-from app.api.chat_request import KNOWN, ChatRequest, call_of, check_chat
+from app.api.chat_request import ChatRequest, call_of, check_chat
 from app.api.engine_request import AskedEngine, stream_policy, upstream_body
 from app.api.items import Collector
-from app.api.reading import UNSERVED, Request, checked, json_object, present, refuse_unserved
+from app.api.reading import UNSERVED, Part, Request, checked, json_object, present, refuse_unserved
 from app.stream.encode import EventEncoder, ReplyHead, StreamEncoder, choice_of, logprobs_of, prefix
 from app.stream.pipeline import StreamPolicy
+from deploy.engine.dialects import COMMON_FIELDS, DIALECTS
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Usage
 
@@ -60,7 +60,7 @@ class Surface:
     engine_path = "/v1/chat/completions"
     is_chat = True
     id_prefix: str
-    request: type[BaseModel]
+    request: type[Part]
     encoder: Callable[[ReplyHead], EventEncoder]
     collector: Callable[[ReplyHead], Collector]
 
@@ -70,7 +70,7 @@ class Surface:
 
     def known(self, dialect: Dialect) -> Set[str]:
         """Fields that the gateway reads or refuses, or an engine of the dialect takes."""
-        return KNOWN[dialect]
+        return DIALECTS[dialect].fields | COMMON_FIELDS | UNSERVED | ChatRequest.model_fields.keys()
 
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """Names of the fields that go nowhere: what the dialect does not take, and what this surface has no word for."""
@@ -105,8 +105,6 @@ class Translated(Surface):
 
 
 class MessageCollector(Collector):
-    """One chat completion. For callers that do not stream."""
-
     def message(self) -> bytes:
         message: dict[str, Any] = {"role": "assistant", "content": self.said("text"), "refusal": None}
         if thought := self.said("thought"):

@@ -74,8 +74,7 @@ class ThoughtWatch:
 
     def look(self, events: Sequence[Event], pipeline: Pipeline) -> bool:
         """Whether these events exceed the limit, so that the thought has to be ended now, and can be."""
-        if any(type(event) is not Thought and type(event) is not Usage for event in events):
-            self.over = True
+        self.over |= any(type(event) is not Thought and type(event) is not Usage for event in events)
         if self.over:
             return False
         meter, limit = self.meter, self.limit

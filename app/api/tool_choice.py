@@ -6,13 +6,12 @@
     "required"                   all tools            "required"                "none", and a schema for the reply
     a tool's name                that one             "required", one call      "none", and a schema
 
-A model cannot call a tool that it is not shown, so a named tool is sent alone and with a plain word:
-llama-server takes an object for "auto", and LM Studio refuses one. An engine without a parser for tool calls (vLLM without
-`--tool-call-parser`) refuses every word but "none"; the gateway reads its calls from the text. llama-server allows text
-before a required call, and a small model never comes to the call. So there the whole reply is guided by a JSON Schema,
-`{"name": …, "arguments": …}`, and the gateway makes a call of it, unless the template writes calls in XML: such a model may be
-bad at JSON. An engine without a parser is guided only if its template writes XML: under a grammar, small models do not end
-their strings. The second request for a reply uses the other way.
+A named tool is sent alone and with a plain word: llama-server takes an object for "auto", and LM Studio refuses one. An engine
+without a parser for tool calls (vLLM without `--tool-call-parser`) refuses every word but "none"; the gateway reads its calls
+from the text. llama-server allows text before a required call, and a small model never comes to the call. So there the whole
+reply is guided by a JSON Schema, `{"name": …, "arguments": …}`, and the gateway makes a call of it, unless the template writes
+calls in XML: such a model may be bad at JSON. An engine without a parser is guided only if its template writes XML: under a
+grammar, small models do not end their strings. The second request for a reply uses the other way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,11 +30,9 @@ from gates.reply.events import Broken, CallArguments, CallStart, Event, Finish, 
 NOT_KEPT = "tool_choice_not_kept"
 
 Mode = Literal["none", "auto", "required"]
-_CUT = frozenset({"length", "content_filter"})
-"""Finish reasons of a reply that the model did not end."""
+_CUT = frozenset({"length", "content_filter"})  # finish reasons of a reply that the model did not end
 _NO_CALL = "the model called no tool, although tool_choice requires a call"
-_NOTHING = {"type": "object", "properties": {}}
-"""The arguments of a tool that declares none."""
+_NO_ARGUMENTS = {"type": "object", "properties": {}}
 
 
 class ToolPolicy(msgspec.Struct, frozen=True):
@@ -102,7 +99,7 @@ def call_schema(functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         properties = {"name": {"const": function["name"]}, "arguments": {"$ref": f"#{place}"}}
         shape = {"type": "object", "properties": properties, "required": [*properties]}
         calls.append({**shape, "additionalProperties": False})
-        schemas[f"t{number}"] = _moved(function.get("parameters") or _NOTHING, place)
+        schemas[f"t{number}"] = _moved(function.get("parameters") or _NO_ARGUMENTS, place)
     return {**(calls[0] if len(calls) == 1 else {"anyOf": calls}), "$defs": schemas}
 
 

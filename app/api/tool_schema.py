@@ -8,7 +8,7 @@ goes on when the caller has left. One walk, which follows references, bounds sch
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -40,8 +40,7 @@ _SHAPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 """The keywords that are read, with the types that they must have. Null is as if it were absent."""
 _WORDS: Final[Mapping[type, str]] = {str: "a string", list: "an array", dict: "an object", bool: "a boolean"}
-_TYPES = 7
-"""JSON has so many."""
+_TYPES = 7  # of JSON
 _UNIONS = ("anyOf", "oneOf")
 _NO_PARTS = ("$ref", "type", "enum", "required", "$defs", "definitions")
 
@@ -155,21 +154,9 @@ _TOKEN = re.compile(
     r"|(?P<one>\\.?|\[(?:[^\]\\]|\\.)*\]?|.)",
     re.DOTALL,
 )
-_BOUNDS = re.compile(r"\{\s*\+?(\d*)[^,]*(,?)\s*\+?(\d*)")
-"""The bounds of a repetition as llama.cpp reads them (`std::stoi`)."""
+_BOUNDS = re.compile(r"\{\s*\+?(\d*)[^,]*(,?)\s*\+?(\d*)")  # as llama.cpp reads them (`std::stoi`)
 _SIGNS = {"*": ("0", ",", ""), "+": ("1", ",", ""), "?": ("0", ",", "1")}
-_MANY = 1e12
-"""Stands for every larger number: nested repetitions multiply."""
-
-
-class _Copies(NamedTuple):
-    """How often a part of a pattern stands in it, with its repetitions written out. `loops`: a repetition holds it."""
-
-    number: float = 1
-    loops: bool = False
-
-    def times(self, other: "_Copies") -> "_Copies":
-        return _Copies(min(self.number * other.number, _MANY), self.loops or other.loops)
+_MANY = 1e12  # stands for every larger number: nested repetitions multiply
 
 
 def pattern_cost(pattern: str) -> int:
@@ -179,24 +166,26 @@ def pattern_cost(pattern: str) -> int:
     the work here is linear in the pattern.
     """
     length = choices = 0.0
-    group, part = _Copies(), _Copies()  # the innermost open group, and in it the part that comes next
-    outer: list[_Copies] = []
+    # How often the part that comes next stands there, and whether in a repetition; the same of the innermost open group.
+    copies, loops = group = 1.0, False
+    outer: list[tuple[float, bool]] = []
     for found in reversed([*_TOKEN.finditer(pattern)]):
-        kind, inside = found.lastgroup, group.times(part)
+        kind = found.lastgroup
         if kind == "times":
             least, comma, most = _SIGNS.get(found[0]) or _BOUNDS.findall(found[0])[0]
-            copies = float((most or least if comma else least) or 0)
-            choices += inside.number * (float(least or 0) == 0)
-            part = part.times(_Copies(max(copies, 1), copies > 1 or (comma != "" and not most)))
+            times = float((most or least if comma else least) or 0)
+            choices += copies * (float(least or 0) == 0)
+            copies = min(copies * max(times, 1), _MANY)
+            loops = loops or times > 1 or (comma != "" and not most)
             continue
-        part = _Copies()
         if kind == "close":
             outer.append(group)
-            group = inside
+            group = copies, loops
         elif kind == "open" and outer:
             group = outer.pop()
         elif kind == "bar":
-            choices += group.number * group.loops
+            choices += group[0] * group[1]
         elif kind == "one":
-            length += inside.number
+            length += copies
+        copies, loops = group
     return int(max(len(pattern), length + _COST_OF_CHOICES * choices**2))
