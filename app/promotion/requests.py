@@ -47,7 +47,7 @@ class ModelSnapshot:
     """What the registry says of a model at the time of a request."""
 
     live: Alias
-    previous: Alias | None
+    previous: str | None
     others: tuple[str, ...]  # engines that serve other models
     serves: tuple[str, ...]  # the live engine and its replicas, as the registry has them
     before: tuple[KnownEngine, ...]  # the previous engine and its replicas
@@ -59,14 +59,14 @@ class ModelSnapshot:
 def snapshot(reader: RegistryReader, model: str) -> ModelSnapshot:
     """Quick; for the registry's thread."""
     engines = {known.digest: known for known in reader.all(KnownEngine)}
-    live, previous = reader.alias(model, "live"), reader.alias(model, "previous")
+    live, last = reader.alias(model, "live"), reader.alias(model, "previous")
     assert live is not None  # written at the gateway's first start
     lives = [alias for alias in reader.all(Alias, name="live") if alias.model != model]
     others = [replicas_of(reader, alias.model, alias.engine) for alias in lives if alias.engine]
-    before = replicas_of(reader, model, previous.engine) if previous and previous.engine else ()
+    before = replicas_of(reader, model, last.engine) if last and last.engine else ()
     return ModelSnapshot(
         live=live,
-        previous=previous,
+        previous=last.engine if last else None,
         others=tuple(engine for engines in others for engine in engines),
         serves=replicas_of(reader, model, live.engine) if live.engine else (),
         before=tuple(engines[engine] for engine in before if engine in engines),
@@ -110,7 +110,7 @@ def plan(
         incumbents=tuple(engine for engine in old if engine != found.live.engine),
         strategy=memory.strategy([it for it in map(catalogue.__getitem__, new) if it.name not in up]),
         generation=found.live.generation,
-        previous=found.previous.engine if found.previous else None,
+        previous=found.previous,
         fallback=spare[0] if spare else None,
         resident=resident,
         report=request.report,
@@ -136,12 +136,11 @@ def _candidates(
         if request.report is None and "report_missing" not in waived:
             raise Refused("no report was named; upload one to /admin/reports", "report_missing")
         return digests
-    before = found.previous.engine if found.previous else None
-    if before is None or not found.before:
+    if found.previous is None or not found.before:
         raise Refused(f"{request.model} was served by no other engine before; promote one", "no_previous")
     listed = tuple(map(catalogue.digest, model.live))
-    if before in listed:
-        return (before, *(engine for engine in listed if engine != before))
+    if found.previous in listed:
+        return (found.previous, *(engine for engine in listed if engine != found.previous))
     for known in found.before:
         catalogue.add(known)
     return tuple(known.digest for known in found.before)

@@ -48,12 +48,6 @@ def row(registry: Registry) -> OperationRow:
     return found
 
 
-def live(registry: Registry) -> tuple[str | None, int]:
-    alias = registry.alias("annie", "live")
-    assert alias is not None
-    return alias.engine, alias.generation
-
-
 AS_1_WROTE_IT = (
     '{"at":0,"fault":null,"outcome":null,"phase":"baking","plan":{"bake_s":600.0,"candidate":"new","fallback":null,'
     '"generation":1,"incumbent":"old","kind":"promote","model":"annie","operation":"op","previous":null,"report":"r",'
@@ -96,4 +90,5 @@ def test_an_alias_that_somebody_else_moved_stops_the_switch(registry: Registry) 
     failed = step(before, OperationEvent.FAILED)
     repository.commit(registry, before, OperationEvent.FAILED, failed, at=NOW, actor="gateway")
     assert row(registry).phase == "rolling_back"
-    assert live(registry) == ("third", 2)
+    live = registry.alias("annie", "live")
+    assert live is not None and (live.engine, live.generation) == ("third", 2)
