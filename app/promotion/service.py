@@ -226,9 +226,8 @@ class PromotionService:
             async with asyncio.timeout(PREEMPT_SECONDS):
                 await running.ended.wait()
         except TimeoutError:
-            raise Refused(
-                f"{running.id} is being cancelled; roll back again when it has ended", "busy"
-            ) from None
+            message = f"{running.id} is being cancelled; roll back again when it has ended"
+            raise Refused(message, "busy") from None
         return True
 
     def _view(self, running: RunningOperation) -> dict[str, Any]:
