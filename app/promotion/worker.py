@@ -19,7 +19,7 @@ from app.promotion.state_machine import (
     FINAL,
     Action,
     Effect,
-    EffectEnding,
+    EffectError,
     EffectEvidence,
     FailureReason,
     OperationEvent,
@@ -279,7 +279,7 @@ class PromotionWorker:
             evidence = {"seconds": round(time.monotonic() - began, 3), **found}
             canonical(evidence)
             return Happening(OperationEvent.DONE, None, evidence)
-        except EffectEnding as error:
+        except EffectError as error:
             fault = error.fault
             event = error.event if state.takes(error.event) else event
         except DecodeError as error:  # no audit can hold it
