@@ -80,7 +80,6 @@ class Bake:
     usual: float | None
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     replies: int = 0
-    waits: tuple[float, ...] = ()
 
 
 def begin(limits: BakeLimits, incumbent: Sequence[ReplyOutcome]) -> Bake:
@@ -105,9 +104,7 @@ def add(bake: Bake, reply: ReplyOutcome) -> Bake:
         if bad is not None:
             before, n = counts.get(kind, (0, 0))
             counts[kind] = before + bad, n + 1
-    return replace(
-        bake, counts=counts, replies=bake.replies + 1, waits=(*bake.waits, *waits([reply]))[-_WAITS:]
-    )
+    return replace(bake, counts=counts, replies=bake.replies + 1)
 
 
 def breach(bake: Bake) -> FailureReason | None:
@@ -124,7 +121,7 @@ def breach(bake: Bake) -> FailureReason | None:
 
 
 def evidence(bake: Bake) -> dict[str, object]:
-    """The figures for the audit: with few replies, only a large `leak_rate_excluded`. Times in seconds, None without replies."""
+    """The figures for the audit: with few replies, only a large `leak_rate_excluded`. Times in seconds."""
     bad, n = bake.counts.get("leak", (0, 0))
     excluded = 1.0 - lower_bound({1.0: n - bad, 0.0: bad})
     return {
@@ -132,7 +129,6 @@ def evidence(bake: Bake) -> dict[str, object]:
         "counts": {kind: list(count) for kind, count in bake.counts.items()},
         "bounds": {kind: round(bound, 5) for kind, bound in bake.bounds.items()},
         "leak_rate_excluded": round(excluded, 5),
-        "first_content_s": median(bake.waits) if bake.waits else None,
         "incumbent_first_content_s": bake.usual,
         "slow_after_s": bake.slow_after,
     }

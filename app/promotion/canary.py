@@ -147,40 +147,34 @@ def shapes(settings: Promotion, context: int) -> list[RequestShape]:
 async def warm(
     target: Target, settings: Promotion, *, thinking: bool = False, context: int | None = None
 ) -> dict[str, object]:
-    """Request every shape; by shape the first and the last time to first token in seconds.
+    """Request every shape; the number of requests.
 
     `context` is the engine's, in tokens. Raises EffectError (warm_failed): a request was not answered, or `warm_seconds` are over.
     """
     seconds, numbers = settings.warm_seconds, itertools.count(random.getrandbits(24))
     wire = TimedClient(RequestTimeouts(connect=5.0, idle=seconds, total=seconds), REPLY)
     scale = CHARS_PER_TOKEN  # for an engine that does not count a prompt's tokens
-    times: dict[str, dict[str, float]] = {}
 
-    async def one(number: int, tokens: int) -> float:
-        """The time to first token of a conversation about that long."""
+    async def one(number: int, tokens: int) -> None:
+        """Request a conversation about that long."""
         padded = pad_conversation((_TURN,), (), tokens=tokens, turn=number, chars_per_token=scale)
         case = Case("warm", (), with_nonce(padded, f"Note {number:08d}."), ())
         reply = await ask(wire, target, case, Sampling(max_tokens=TOKENS), Variant(thinking=thinking))
-        if reply.clocks.token is not None and reply.complete:
-            return reply.clocks.token / 1e9
-        error = reply.error.message if reply.error else "no token came"
-        why = reply.fault.detail if reply.fault else error
-        raise EffectError(FailureReason("warm_failed", f"{tokens} tokens: {why:.200}"))
+        if reply.clocks.token is None or not reply.complete:
+            error = reply.error.message if reply.error else "no token came"
+            why = reply.fault.detail if reply.fault else error
+            raise EffectError(FailureReason("warm_failed", f"{tokens} tokens: {why:.200}"))
 
     try:
         async with asyncio.timeout(seconds):
             with suppress(RunError):
                 scale = await calibrate(target, limits=REPLY)
-            for tokens, together in (asked := shapes(settings, context or _CONTEXT)):
-                rounds = []
-                for _ in range(ROUNDS):
-                    async with asyncio.TaskGroup() as group:
-                        tasks = [group.create_task(one(next(numbers), tokens)) for _ in range(together)]
-                    rounds.append(max(task.result() for task in tasks))
-                name = f"{tokens} tokens" + (f", {together} at once" if together > 1 else "")
-                times[name] = {"first_s": round(rounds[0], 4), "last_s": round(rounds[-1], 4)}
+            for tokens, together in (asked := shapes(settings, context or _CONTEXT) * ROUNDS):
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(together):
+                        group.create_task(one(next(numbers), tokens))
     except TimeoutError:
         raise EffectError(FailureReason("warm_failed", f"not warm after {seconds:g} s")) from None
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None  # it cancelled the others
-    return {"requests": ROUNDS * sum(together for _, together in asked), "shapes": times}
+    return {"requests": sum(together for _, together in asked)}

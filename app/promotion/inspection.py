@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from app.engines.identity import UNKNOWN, build_of, describe
 from app.engines.pool import EnginePool
-from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
 from app.telemetry.log import Logger
 from deploy.core.engine_http import HTTP_ERRORS, ask_engine, plain_word, read_json
@@ -121,9 +120,6 @@ def _hash(path: Path, *fingerprint: int) -> str:
     return hash_file(path.resolve())[1]
 
 
-# ------------------------------------------------------------------------------------ compared
-
-
 def differs(
     found: Mapping[str, Any], spec: EngineSpec, engine: EngineIdentity | None, artefact: str | None
 ) -> FailureReason | None:
@@ -178,54 +174,46 @@ def _has_flags(argv: Sequence[str], spec: EngineSpec) -> bool:
     return any(all(word in (None, argv[i + at]) for at, word in enumerate(words)) for i in starts)
 
 
-# ------------------------------------------------------------------------------------ replicas
-
-
 class ReplicaWatch:
     """Identifies replicas as they come up. `run` is its task."""
 
-    def __init__(self, pool: EnginePool, catalogue: SpecCatalogue, log: Logger) -> None:
-        self._pool = pool
-        self._catalogue = catalogue
-        self._log = log
+    def __init__(self, pool: EnginePool, log: Logger) -> None:
+        self._pool, self._log = pool, log
         self._facts: dict[str, dict[str, object]] = {}  # what each states of itself, by name
 
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
             self._pool.changed.clear()
-            for name in self._pool.to_identify():
+            for backend in self._pool.to_identify():
                 try:
-                    await self._look_at(name)
+                    await self._look_at(backend.make(), backend.spec)
+                except EffectError as error:
+                    self._log.warning("replica_unknown", engine=backend.spec.name, code=error.fault.code)
                 except Exception as error:  # the others are identified all the same
                     report("replicas", error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_SECONDS if self._pool.to_identify() else None):
                     await self._pool.changed.wait()
 
-    async def _look_at(self, name: str) -> None:
-        spec = next((spec for spec in self._catalogue.values() if spec.name == name), None)
-        if spec is None:
-            return
+    async def _look_at(self, engine: Engine, spec: EngineSpec) -> None:
+        """Admit a replica, or exclude it. Raises EffectError: it cannot be identified now."""
         try:
-            found = await identify(self._pool.started(name), spec)
+            found = await identify(engine, spec)
         except RefusalError as refused:
             why = "it is not what was promoted or configured"
-            return self._refuse(name, refused.fault.code, why, refused.fault.message)
-        except EffectError as error:
-            self._log.warning("replica_unknown", engine=name, code=error.fault.code)
-            return
+            return self._refuse(spec.name, refused.fault.code, why, refused.fault.message)
         model = PurePath(str(found["model"])).name if found["model"] else None
         facts = {"build": found["build"], "model": model, "numerics": found["numerics"]}
-        for sibling in sorted(filter(self._pool.takes, self._pool.siblings(name))):
+        for sibling in sorted(filter(self._pool.takes, self._pool.siblings(spec.name))):
             for what, known in self._facts.get(sibling, {}).items():
                 if None not in (known, facts[what]) and known != facts[what]:
                     detail = f"its {what} is {facts[what]!s:.100}, and that of {sibling} {known!s:.100}"
                     why = f"its {what} is not that of {sibling}"
-                    return self._refuse(name, "mismatch_replica", why, detail)
-        self._facts[name] = facts
-        self._pool.identify(name)
-        self._log.info("replica_identified", engine=name)
+                    return self._refuse(spec.name, "mismatch_replica", why, detail)
+        self._facts[spec.name] = facts
+        self._pool.identify(spec.name)
+        self._log.info("replica_identified", engine=spec.name)
 
     def _refuse(self, name: str, code: str, why: str, detail: str) -> None:
         """`why` may be shown to anybody; `detail` may quote the engine, and is for operators."""

@@ -116,7 +116,7 @@ class PromotionService:
         plans = [state.plan for state, _ in unfinished]
         self._load(await startup.begin(self._deps, self._log, live, plans))
         waiting = sorted(gated & {engine for engines in live.values() for engine in engines})
-        watch = ReplicaWatch(self._deps.pool, self.catalogue, self._log)
+        watch = ReplicaWatch(self._deps.pool, self._log)
         self._tasks += [
             supervise(partial(self._verify_weights, waiting), "weights"),
             supervise(watch.run, "replicas"),
