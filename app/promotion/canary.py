@@ -124,22 +124,17 @@ async def ask(wire: TimedClient, target: Target, case: Case, sampling: Sampling,
     return await asyncio.to_thread(lambda: read_heard(attempt.sample(key, body, hearing=target.hearing)))
 
 
-# ------------------------------------------------------------------------------------- the warm-up
-
 ROUNDS: Final = 3
-"""How often each shape is requested."""
+"""How often the warm-up requests each shape."""
 TOKENS: Final = 24
-"""The longest reply."""
+"""The longest reply to the warm-up."""
 _CONTEXT: Final = 4096
 """The context in tokens, for an engine that does not state it."""
 _TURN: Final[Mapping[str, Any]] = {"role": "user", "content": "Good morning, how are you?"}
 
-RequestShape = tuple[int, int]
-"""The tokens of a prompt, and how many ask at once."""
 
-
-def shapes(settings: Promotion, context: int) -> list[RequestShape]:
-    """Every length that fits the context, alone; and the shortest, concurrently."""
+def shapes(settings: Promotion, context: int) -> list[tuple[int, int]]:
+    """Tokens of a prompt, and how many ask at once: every length that fits the context, alone; and the shortest, concurrently."""
     lengths = buckets_within(context, TOKENS, settings.warm_tokens) or (min(settings.warm_tokens),)
     return [*((length, 1) for length in lengths), *((min(lengths), n) for n in settings.warm_at_once)]
 

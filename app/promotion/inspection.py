@@ -45,10 +45,8 @@ async def identify(
 
     `judged` is the report's engine; without one, it must match the configuration and the manifest.
 
-    Raises:
-        RefusalError: mismatch_running: it is another engine. mismatch_artefact: its weights were replaced
-            while they were loaded, or since.
-        EffectError: engine_down: it is not up, or does not state what it is.
+    Raises RefusalError: it is another engine (mismatch_running), or its weights were replaced while they were loaded, or
+    since (mismatch_artefact). EffectError (engine_down): it is not up, or does not state what it is.
     """
     if engine.url is None:
         raise _down(f"{spec.name} is not up: {engine.state.last_error}")

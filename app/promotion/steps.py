@@ -304,33 +304,22 @@ async def _watch_one(
     return await watch.run(seconds)
 
 
-HANDLERS: Final[Mapping[Action, Handler]] = {
-    Action.CHECK: check,
-    Action.RECHECK: partial(check, reads_weights=False),
-    Action.LEASE: lease,
-    Action.ADMIT: admit,
-    Action.START: start,
-    Action.IDENTIFY: identify,
-    Action.WARM: warm,
-    Action.PROBE: probe,
-    Action.SHARE: share,
-    Action.ROUTE: route,
-    Action.DRAIN: drain,
-    Action.STOP: stop,
-    Action.WATCH: watch,
+_TABLE: Final[Mapping[Action, tuple[Handler, float | None]]] = {
+    Action.CHECK: (check, 900.0),
+    Action.RECHECK: (partial(check, reads_weights=False), 60.0),
+    Action.LEASE: (lease, 1800.0),
+    Action.ADMIT: (admit, 300.0),
+    Action.START: (start, 3600.0),
+    Action.IDENTIFY: (identify, 900.0),
+    Action.WARM: (warm, 900.0),
+    Action.PROBE: (probe, 600.0),
+    Action.SHARE: (share, None),
+    Action.ROUTE: (route, 3600.0),
+    Action.DRAIN: (drain, None),
+    Action.STOP: (stop, 300.0),
+    Action.WATCH: (watch, None),
 }
-
-TIMEOUTS: Final[Mapping[Action, float]] = {
-    Action.CHECK: 900.0,
-    Action.RECHECK: 60.0,
-    Action.LEASE: 1800.0,
-    Action.ADMIT: 300.0,
-    Action.START: 3600.0,
-    Action.IDENTIFY: 900.0,
-    Action.WARM: 900.0,
-    Action.PROBE: 600.0,
-    Action.ROUTE: 3600.0,
-    Action.STOP: 300.0,
-}
-"""Seconds until an effect counts as failed; hashing, loading and compiling a large engine takes minutes.
-Drain, share and watch are not listed: they end by their own bounds."""
+"""Handlers, and the seconds until an effect counts as failed; hashing, loading and compiling a large engine takes minutes.
+None: it ends by its own bounds."""
+HANDLERS: Final = {action: handler for action, (handler, _) in _TABLE.items()}
+TIMEOUTS: Final = {action: seconds for action, (_, seconds) in _TABLE.items() if seconds}
