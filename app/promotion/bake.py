@@ -3,12 +3,9 @@
 Each kind of fault has a rate with a bound, which is tested after every reply (`gates.stats.sequential`). A kind is
 a breach when the bettor's wealth reaches 2 TESTS / `alpha`: over a bake of any length and all kinds together, a model
 that keeps every bound is rolled back with probability at most `alpha` (the other half of `alpha` is for bounds that
-are measured on the incumbent). Exact figures for the shipped limits (`tests/app/promotion/test_bake.py`):
-
-    a model that leaks in   50 %   20 %   10 %   5 %    of its replies
-    is caught within        11     42     110    306    replies, with probability 0.95
-
-A model that leaks in 0.1 % of its replies is rolled back for it in 3 of a million bakes of 3,000 replies.
+are measured on the incumbent). Exact figures for the shipped limits (`tests/app/promotion/test_bake.py`): a model that
+leaks in 50, 20, 10 or 5 % of its replies is caught within 11, 42, 110 or 306 of them, with probability 0.95; one that
+leaks in 0.1 % is rolled back for it in 3 of a million bakes of 3,000 replies.
 
 Leaks, raw tool calls and broken templates have an absolute bound, whatever the incumbent did. For the other kinds the bound is
 raised to what is usual on this traffic: the upper confidence bound of the incumbent's recent rate. A reply is slow if its

@@ -11,7 +11,7 @@ replicas state. One that differs gets no requests; one that cannot be identified
 
 import asyncio
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -126,8 +126,22 @@ def differs(
     `found` are the facts of `Engine.describe` and `_weights`, with the `model` and the `build` that the engine states;
     `engine` is what was judged (None: weights without a manifest), `artefact` the resolved path that is served.
     """
-    for what, is_now, should_be in _comparisons(found, spec, engine, artefact):
-        if is_now != should_be:
+    argv, file, driver = tuple(found.get("argv") or ()), found.get("model_file"), spec.driver
+    states_path = driver == "embedded" or (driver == "process" and spec.dialect != "openai")
+    has_digest = engine is not None and (found["digest"] is not None or driver == "embedded")
+    build = engine.build if engine is not None else UNKNOWN
+    compared = (  # what, whether it counts, as it is now, as it should be
+        ("image", driver == "docker", found.get("image"), spec.image),
+        ("command", spec.command is not None, argv[: len(spec.command or ())], spec.command),
+        ("flags", driver in ("docker", "process"), spec.args if _has_flags(argv, spec) else argv, spec.args),
+        ("artefact", driver != "url", file, artefact),
+        ("artefact on disk", driver != "url", found["changed"], ()),
+        ("model path", states_path, found["model"], file),
+        ("model file", has_digest, found["digest"], engine and engine.model_file),
+        ("build", build != UNKNOWN, found["build"], build),
+    )
+    for what, counts, is_now, should_be in compared:
+        if counts and is_now != should_be:
             now, wanted = ("not known" if it is None else f"{it!r:.100}" for it in (is_now, should_be))
             line = f"the running engine's {what} is {now}, and was to be {wanted}"
             return FailureReason("mismatch_running", line)
@@ -138,29 +152,6 @@ def differs(
     what = PurePath(differing[0][0]).name if differing else "a file"  # operators see no path of the host
     why = f"{what} was written to or exchanged after it was loaded; stop the engine and promote it again"
     return FailureReason("mismatch_artefact", why)
-
-
-def _comparisons(
-    found: Mapping[str, Any], spec: EngineSpec, engine: EngineIdentity | None, artefact: str | None
-) -> Iterable[tuple[str, object, object]]:
-    """What is compared, as it is now, and as it should be."""
-    argv, file = tuple(found.get("argv") or ()), found.get("model_file")
-    if spec.driver == "docker":
-        yield "image", found.get("image"), spec.image
-    if spec.command is not None:
-        yield "command", argv[: len(spec.command)], spec.command
-    if spec.driver in ("docker", "process"):
-        yield "flags", spec.args if _has_flags(argv, spec) else argv, spec.args
-    if spec.driver != "url":
-        yield "artefact", file, artefact
-        yield "artefact on disk", found["changed"], ()
-    if spec.driver == "embedded" or (spec.driver == "process" and spec.dialect != "openai"):
-        yield "model path", found["model"], file
-    if engine is not None:
-        if found["digest"] is not None or spec.driver == "embedded":
-            yield "model file", found["digest"], engine.model_file
-        if engine.build != UNKNOWN:
-            yield "build", found["build"], engine.build
 
 
 def _has_flags(argv: Sequence[str], spec: EngineSpec) -> bool:
