@@ -25,8 +25,8 @@ class MemoryAdmission:
         memory = self._guard.memory()
         with suppress(DeployError):  # ADMIT will report the error
             if loads and memory is not None:
-                return Strategy(strategy(memory.available, sum(map(self._guard.need, loads)), memory.floor))
-        return Strategy.BLUE_GREEN
+                return strategy(memory.available, sum(map(self._guard.need, loads)), memory.floor)
+        return "blue_green"
 
     def admit(self, spec: EngineSpec) -> dict[str, object]:
         """Check that the memory for it is there; the figures as evidence. Raises EffectError."""

@@ -19,7 +19,7 @@ one must still be read.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from app.errors.tree import Refused
 from app.registry.values import RouteChange
@@ -37,11 +37,8 @@ class OperationKind(StrEnum):
     ROLLBACK = "rollback"
 
 
-class Strategy(StrEnum):
-    """Whether the memory holds the incumbent and the candidate at once; if not, the fallback serves meanwhile."""
-
-    BLUE_GREEN = "blue_green"
-    STOP_THEN_START = "stop_then_start"
+Strategy = Literal["blue_green", "stop_then_start"]
+"""Whether the memory holds the incumbent and the candidate at once; if not, the fallback serves meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +75,7 @@ class OperationPlan:
     def __post_init__(self) -> None:
         """Stop-then-start frees the incumbent's memory, so another engine must serve meanwhile."""
         pair = {*self.new, *self.old}
-        if self.strategy is Strategy.BLUE_GREEN:
+        if self.strategy == "blue_green":
             return
         if self.fallback is None or self.fallback in pair:
             why = f"there is no third to serve meanwhile: give {self.model} a fallback"
@@ -101,8 +98,8 @@ class OperationPlan:
     @property
     def shifts(self) -> bool:
         """Whether live traffic is shifted before the switch; not where the incumbent had to stop for the candidate."""
-        beside = self.strategy is Strategy.BLUE_GREEN
-        return beside and bool(self.shift_weights) and self.kind is OperationKind.PROMOTE
+        promotes = self.kind is OperationKind.PROMOTE
+        return promotes and self.strategy == "blue_green" and bool(self.shift_weights)
 
 
 class OperationPhase(StrEnum):
@@ -319,14 +316,14 @@ def _steps(state: OperationState) -> Steps:
 def _undo(plan: OperationPlan, has_served: bool) -> Steps:
     """The old engines serve again, and the new ones have stopped. No-op for an old one that serves."""
     old_serve = (*_each(plan.old, Action.START), (Action.ROUTE, plan.incumbent))
-    if plan.strategy is Strategy.BLUE_GREEN and (has_served or plan.shifts):
+    if plan.strategy == "blue_green" and (has_served or plan.shifts):
         return (*old_serve, *_each(plan.new, Action.DRAIN), *_stop(plan, plan.new))
     return (*(_make_room(plan, plan.new) if has_served else _stop(plan, plan.new)), *old_serve)
 
 
 def _make_room(plan: OperationPlan, engines: tuple[str, ...]) -> Steps:
     """With stop-then-start: the fallback serves, and the memory of the engines that served is freed."""
-    if plan.strategy is Strategy.BLUE_GREEN or plan.fallback is None:
+    if plan.strategy == "blue_green" or plan.fallback is None:
         return ()
     return ((Action.ROUTE, plan.fallback), *_each(engines, Action.DRAIN), *_stop(plan, engines))
 
