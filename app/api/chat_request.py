@@ -158,8 +158,6 @@ class TemplateOptions(Part):
 
 
 class StreamOptions(Part):
-    """`include_usage` asks for the usage chunk before `[DONE]`."""
-
     include_usage: bool = False
 
 
@@ -258,7 +256,8 @@ class ChatRequest(Request):
         return (default or None) if on else 0  # on keeps a budget that the model is configured with
 
 
-_TURN = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"})
+_PLAIN_TURN = frozenset({"role", "content"})  # the fields of most turns
+_TURN = _PLAIN_TURN | {"name", "tool_calls", "tool_call_id", "reasoning_content"}
 
 
 def check_chat(body: dict[str, Any]) -> ChatRequest:
@@ -281,6 +280,8 @@ def _turn(message: Message, given: dict[str, Any], place: str) -> dict[str, Any]
     Raises BadField for a field that is not served.
     """
     role = message.role
+    if role in ("user", "system") and type(message.content) is str and given.keys() <= _PLAIN_TURN:
+        return given
     if role not in ("user", "tool") and any(message.media):
         raise BadField(f"images and sounds come from users and tools, not from {role}", UNSUPPORTED)
     refuse_unserved(message.extra, place)
@@ -311,21 +312,18 @@ def without_thoughts(text: str) -> str:
     return "".join(event.text for event in events if isinstance(event, Text))
 
 
-# Chat's words for other APIs' values.
-
-
 def function_of(**fields: Any) -> dict[str, Any]:
-    """A tool, or the choice of one."""
+    """A tool, or the choice of one, in chat's words."""
     return {"type": "function", "function": present(fields)}
 
 
 def call_of(identity: str | None, name: str, arguments: str) -> dict[str, Any]:
-    """A call; `arguments` is JSON."""
+    """A call in chat's words; `arguments` is JSON."""
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def content_of(said: str | list[Any], between: str) -> str | list[dict[str, Any]]:
-    """The content of a message: one text, if all its parts are text. Each part has a method `chat`."""
+    """The content of a message in chat's words: one text, if all its parts are text. Each part has a method `chat`."""
     if isinstance(said, str):
         return said
     parts: list[dict[str, Any]] = [part.chat() for part in said]

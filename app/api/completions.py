@@ -4,7 +4,7 @@ No chat template is applied that could switch thinking off, so thoughts are remo
 tags always, and text before a closing tag that was never opened as long as it is held back.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -117,8 +117,8 @@ class Completions(Surface):
         chat = stand_in(**asked.model_dump(include={"model", "stream", "stream_options", "max_tokens"}))
         return ParsedRequest(chat, body, logprobs=asked.logprobs is not None, count=count, prompts=prompts)
 
-    def known(self, dialect: Dialect) -> Set[str]:
-        return CONTINUED[dialect] | UNSERVED | CompletionRequest.model_fields.keys()
+    def unknown(self, names: set[str], dialect: Dialect) -> set[str]:
+        return names - CONTINUED[dialect] - UNSERVED - CompletionRequest.model_fields.keys()
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
         """The continuation of a prompt may be anything, so a stream is held no longer than the guard."""

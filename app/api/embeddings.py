@@ -1,6 +1,5 @@
 """`POST /v1/embeddings`: the reply holds no text, so the engine's is passed on whole, and no request streams. Pure."""
 
-from collections.abc import Set
 from typing import Annotated, Literal
 
 import msgspec
@@ -51,8 +50,8 @@ class Embeddings(Surface):
         body = present({name: getattr(asked, name) for name in EmbeddingRequest.model_fields})
         return ParsedRequest(stand_in(asked.model), body, tuple(asked.extra))
 
-    def known(self, dialect: Dialect) -> Set[str]:
-        return EmbeddingRequest.model_fields.keys()
+    def unknown(self, names: set[str], dialect: Dialect) -> set[str]:
+        return names - EmbeddingRequest.model_fields.keys()
 
     def engine_body(self, asked: ParsedRequest, engine: AskedEngine) -> bytes:
         return msgspec.json.encode({**asked.body, "model": engine.served_name})

@@ -101,6 +101,10 @@ class _ToolChoice(Part):
     disable_parallel_tool_use: bool | None = None
 
 
+class _Metadata(Part):
+    user_id: str | None = None
+
+
 class _OutputFormat(Part):
     type: Literal["json_schema"]
     schema_: Annotated[ArgumentSchema, Field(alias="schema")]
@@ -121,7 +125,7 @@ class MessagesRequest(ForeignRequest):
     stop_sequences: Stops | None = None
     top_k: int | None = None
     thinking: ThinkingSwitch | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: _Metadata | None = None
     output_config: _OutputConfig | None = None
 
     def chat(self) -> dict[str, Any]:
@@ -137,7 +141,7 @@ class MessagesRequest(ForeignRequest):
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
             "top_k": self.top_k,
-            "user": self.metadata.get("user_id") if self.metadata else None,
+            "user": self.metadata.user_id if self.metadata else None,
             "tools": [tool.chat() for tool in self.tools] if self.tools else None,
             "tool_choice": words[choice.type] if self.tool_choice else None,
             "parallel_tool_calls": False if choice.disable_parallel_tool_use and self.tools else None,

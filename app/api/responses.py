@@ -92,6 +92,10 @@ class _ToolChoice(Part):
     name: str
 
 
+class _Reasoning(Part):
+    effort: str | None = None
+
+
 class _Format(Part):
     """The form of the answer; what is not declared is the schema's."""
 
@@ -111,7 +115,7 @@ class ResponsesRequest(ForeignRequest):
     tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: TokenLimit | None = None
-    reasoning: dict[str, Any] | None = None
+    reasoning: _Reasoning | None = None
     text: _Text | None = None
     metadata: dict[str, Any] | None = None
     user: str | None = None
@@ -128,7 +132,7 @@ class ResponsesRequest(ForeignRequest):
             "messages": [*said, *asked],
             "max_tokens": self.max_output_tokens,
             "user": self.user,
-            "reasoning_effort": self.reasoning.get("effort") if self.reasoning else None,
+            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "tools": [tool.chat() for tool in self.tools] if self.tools else None,
             "tool_choice": function_of(name=choice.name) if isinstance(choice, _ToolChoice) else choice,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,

@@ -60,13 +60,13 @@ def _check_bounds(raw: bytes, budget: Budget) -> None:
     # A comma for each string.
     bare = b",".join(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
     levels = bare.translate(_STEPS, _NOT_BRACKETS)
-    steps = memoryview(levels).cast("b")
-    if max(accumulate(steps), default=0) > MAX_DEPTH:
+    steps, opened = memoryview(levels).cast("b"), levels.count(b"\x01")
+    if opened > MAX_DEPTH and max(accumulate(steps)) > MAX_DEPTH:
         if sum(steps) != 0:
             raise BadJSON("a bracket is not closed")
         message = f"arrays and objects are nested deeper than {MAX_DEPTH} levels"
         raise BadJSON(message, "nested_too_deeply")
-    budget.values -= levels.count(b"\x01") + bare.count(b":")
+    budget.values -= opened + bare.count(b":")
     if budget.values < 0:
         message = f"there are more than {MAX_VALUES} arrays, objects and members of objects"
         raise BadJSON(message, "body_too_complex")

@@ -4,7 +4,7 @@ A surface translates a request into a chat completion, and the core's events int
 rest alike for all APIs: limits, clocks, admission, failover, keys, errors.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -68,15 +68,14 @@ class Surface:
         """The checked request. Raises RequestError."""
         raise NotImplementedError
 
-    def known(self, dialect: Dialect) -> Set[str]:
-        """Fields that the gateway reads or refuses, or an engine of the dialect takes."""
-        return DIALECTS[dialect].fields | COMMON_FIELDS | UNSERVED | ChatRequest.model_fields.keys()
+    def unknown(self, names: set[str], dialect: Dialect) -> set[str]:
+        """The fields that the gateway neither reads nor refuses, and that no engine of the dialect takes."""
+        return names - COMMON_FIELDS - DIALECTS[dialect].fields - UNSERVED - ChatRequest.model_fields.keys()
 
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """Names of the fields that go nowhere: what the dialect does not take, and what this surface has no word for."""
-        body = asked.body
-        found = {name for name in body.keys() - self.known(dialect) if body[name] is not None}
-        return sorted(found.union(asked.ignored))
+        given = {name for name, value in asked.body.items() if value is not None}
+        return sorted(self.unknown(given, dialect).union(asked.ignored))
 
     def policy(self, asked: ParsedRequest, engine: AskedEngine, id_prefix: str) -> StreamPolicy:
         """What the stream core may assume of the reply."""

@@ -49,9 +49,6 @@ class ToolPolicy(msgspec.Struct, frozen=True):
         return self.mode != "none" and self.name in (None, name)
 
 
-# The request to an engine.
-
-
 def is_guided(policy: ToolPolicy, dialect: Dialect, abilities: Abilities) -> bool:
     """Whether a schema guides the reply: it is the JSON of one call, and GuidedCall makes a call of it."""
     if policy.mode != "required":
@@ -107,9 +104,6 @@ def _moved(schema: Mapping[str, Any], place: str) -> Any:
     """A copy of a schema whose references to itself (`#…`) point to another place."""
     text = msgspec.json.encode(schema)
     return msgspec.json.decode(text.replace(b'"$ref":"#', b'"$ref":"#%b' % place.encode()))
-
-
-# The reply.
 
 
 class ToolChoiceEnforcer:

@@ -41,7 +41,6 @@ _SHAPES: Final[Mapping[str, tuple[type, ...]]] = {
 """The keywords that are read, with the types that they must have. Null is as if it were absent."""
 _WORDS: Final[Mapping[type, str]] = {str: "a string", list: "an array", dict: "an object", bool: "a boolean"}
 _TYPES = 7  # of JSON
-_UNIONS = ("anyOf", "oneOf")
 _NO_PARTS = ("$ref", "type", "enum", "required", "$defs", "definitions")
 
 
@@ -77,7 +76,7 @@ def _parts(schema: dict[str, Any]) -> tuple[list[Any], list[Any]]:
             words = " or ".join(_WORDS[one] for one in types)
             raise _fault(f"{name} of a schema must be {words}", "invalid")
         parts: Any = value
-        if name in _UNIONS:
+        if name in ("anyOf", "oneOf"):
             alternatives += parts
         elif name not in _NO_PARTS:
             others += parts.values() if name in _NAMED else parts if isinstance(parts, list) else [parts]
