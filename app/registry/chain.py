@@ -16,7 +16,8 @@ from gates.decode.decoder import DecodeError, canonical
 
 GENESIS: Final = AuditEvent(
     seq=0, at="", actor="", verb="", subject="", operation=None, detail="", prev_hash="", hash="0" * 64
-)  # before the first event
+)
+"""Before the first event."""
 
 
 def link(head: AuditEvent, entry: AuditEntry) -> AuditEvent:

@@ -17,9 +17,10 @@ from typing import Any, Final
 from app.access.keys import read_admin_token
 from app.cli.gateway_client import GatewayClient
 from tests.bench.processes import Process, tree
-from tests.chain.place import BAD, FOLDERS, PTQ, SPARE, TRAINED, TRAINED_GGUF, ChainError, Place
+from tests.chain.models import TRAINED_GGUF
+from tests.chain.place import ChainError, Place
 from tests.chain.record import Figures
-from tests.chain.settings import MODELS
+from tests.chain.settings import BAD, MODELS, PTQ, SPARE, TRAINED
 from tests.demo import leak
 from tests.demo.crowd import Crowd, Heard, figures, spoken_since
 
@@ -32,9 +33,9 @@ REASON: Final = "the chain shows what becomes of a candidate that no gate has ju
 def live_part(place: Place) -> Figures:
     """Promote, break, recover. Raises ChainError if it cannot go on."""
     shutil.rmtree(place.base / "state" / "engines", ignore_errors=True)
-    bad = place.models / FOLDERS[BAD]
-    shutil.rmtree(bad, ignore_errors=True)  # an earlier run may have spoiled it
-    shutil.copytree(place.models / TRAINED_GGUF, bad)
+    if BAD in place.setting.folders:
+        shutil.rmtree(place.served(BAD), ignore_errors=True)  # an earlier run may have spoiled it
+        shutil.copytree(place.models / TRAINED_GGUF, place.served(BAD))
     place.configure()
     return asyncio.run(Live(place).run())
 
@@ -63,10 +64,11 @@ class Live:
         await asyncio.sleep(setting.quiet)
         self._mark("PTQ asks to be promoted")
         self.found["refused"] = await self._refused()
-        self._mark("QAT on vLLM is promoted")
+        self._mark("the cured model on vLLM is promoted")
         self.found["promoted"] = await self._promoted()
-        self._mark("a bad one, by override")
-        self.found["rolled back"] = await self._rolled_back()
+        if BAD in setting.folders:
+            self._mark("a bad one, by override")
+            self.found["rolled back"] = await self._rolled_back()
         self._mark("vLLM is killed")
         self.found["killed"] = await self._killed()
         self._mark("vLLM is back")
@@ -89,7 +91,7 @@ class Live:
 
     async def _rolled_back(self) -> Figures:
         """A file that is overwritten with a stranger's weights while it serves: no restart tells of it."""
-        target = next((self.place.models / FOLDERS[BAD]).glob("*.gguf"))
+        target = next(self.place.served(BAD).glob("*.gguf"))
         patches = await asyncio.to_thread(leak.prepare, target, STRANGER)
         waives = {"model": "annie", "engine": BAD, "waives": ["report_missing"], "reason": REASON, "hours": 1}
         await asyncio.to_thread(self._client().call, "POST", "overrides", json=waives)

@@ -3,17 +3,23 @@
 import base64
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from quantizer.nano import conversations
-from tests.chain.base import THIN, write_base
-from tests.chain.place import FOLDERS, PTQ, SPARE, TRAINED, TRAINED_GGUF, TUNED, ChainError, Place
+from tests.chain import voice
+from tests.chain.place import ChainError, Place
 from tests.chain.record import Figures, Record, Work
-from tests.chain.settings import Dose
+from tests.chain.settings import MODELS, PTQ, SPARE, TRAINED, TUNED
+from tests.smollm2 import weights
 
-SKIPPED: Final = {"tune": 0, "recover": 1024}
-"""Two files of conversations, by how many of annie-nano's they leave out: a fine-tune does not see what its recovery is trained on."""
+THIN: Final = MODELS / "annie-nano-thin-ptq"
+"""Stands in for the nano's PTQ: at 6.8M plain NVFP4 takes no manners, so what is refused was taught too little and rounded too far."""
+TRAINED_GGUF: Final = "trained-nvfp4"
+"""The trained model in NVFP4 for llama.cpp; the bad engine serves a copy, whose file is spoiled."""
+CONVERSATIONS: Final = 4
+"""Of each of the nano's two files: its fine-tune does not see what its recovery is trained on."""
 VERDICTS: Final = (0, 1, 2)
 SHOWN: Final = ("loss_before", "loss_after", "steps", "tokens_per_second")
 
@@ -21,62 +27,65 @@ SHOWN: Final = ("loss_before", "loss_after", "steps", "tokens_per_second")
 def make_models(place: Place, record: Record) -> None:
     """From the base to every folder that an engine of the chain serves."""
     setting = place.setting
+    base = weights() if setting.cuda else MODELS / "annie-nano-hf"
+    tuned, trained = place.models / "tuned", place.models / "trained"
     record.step("data", lambda: _data(place))
-    base, tuned = place.models / "base", place.models / "tuned"
-    record.step("base", lambda: {"root": write_base(base, thin=setting.thin)})
-    record.step("fine-tune", lambda: _trained(place, "sft", base, "tuned", setting.tune, "tune"))
-    record.step("fine-tune, F16", lambda: _gguf(place, tuned, FOLDERS[TUNED], "f16"))
-    record.step("PTQ", lambda: _quantized(place))
-    record.step("QAT", lambda: _trained(place, "qat", tuned, "trained", setting.recover, "recover"))
+    record.step("fine-tune", lambda: _trained(place, "sft", base, tuned, setting.tune))
+    if setting.cuda:
+        record.step("PTQ", lambda: _quantized(place, tuned))
+    else:
+        record.step("fine-tune, F16", lambda: _gguf(place, tuned, place.served(TUNED), "f16"))
+        shutil.copytree(THIN, place.served(PTQ), dirs_exist_ok=True)
+    record.step("cure", lambda: _trained(place, setting.cure, tuned, trained, setting.recover))
     record.step("verify", lambda: _verified(place))
-    record.step("QAT, for vLLM", lambda: _served(place))
-    record.step("QAT, Q4_K_M", lambda: _gguf(place, place.models / "trained-bf16", FOLDERS[SPARE], "q4_k_m"))
-    record.step(
-        "QAT, NVFP4 for llama.cpp", lambda: _gguf(place, place.models / "trained", TRAINED_GGUF, "nvfp4")
-    )
+    record.step("cure, Q4_K_M", lambda: _gguf(place, place.models / "trained-bf16", place.served(SPARE), "q4_k_m"))  # fmt: skip
+    if not setting.cuda:
+        record.step("cure, for vLLM", lambda: _exported(place, trained))
+        record.step("cure, NVFP4 for llama.cpp", lambda: _gguf(place, trained, place.models / TRAINED_GGUF, "nvfp4"))  # fmt: skip
 
 
 def gate_steps(place: Place) -> dict[str, Work]:
     """The gates that the chain needs: what is refused, and what passes."""
     place.configure()
-    return {
-        "gate: PTQ": lambda: _gate(place, PTQ),
-        "gate: QAT on vLLM": lambda: _gate(place, TRAINED),
-    }
+    return {f"gate: {engine}": lambda engine=engine: _gate(place, engine) for engine in (PTQ, TRAINED)}  # type: ignore[misc]
 
 
 def _data(place: Place) -> Figures:
-    for name, skip in SKIPPED.items():
-        conversations.write(place.base / f"{name}.jsonl", place.setting.conversations, skip)
-    return {"conversations": place.setting.conversations, "files": len(SKIPPED)}
+    if place.setting.cuda:
+        voice.write_data(place.base / "sft.jsonl")
+        shutil.copy(place.base / "sft.jsonl", place.base / f"{place.setting.cure}.jsonl")
+        return {"conversations": 1088}
+    for verb, skip in (("sft", 0), (place.setting.cure, 1024)):
+        conversations.write(place.base / f"{verb}.jsonl", CONVERSATIONS, skip)
+    return {"conversations": CONVERSATIONS}
 
 
-def _trained(place: Place, verb: str, source: Path, folder: str, dose: Dose, data: str) -> Figures:
-    """A training by its verb and its recipe of that name; with quantization, the weights before their rounding are written, too."""
-    flags: tuple[str | Path, ...] = ("--recipe", verb, "--source", source, "--data", place.base / f"{data}.jsonl",
-                                     "--device", place.setting.device, *dose.flags)  # fmt: skip
+def _trained(place: Place, verb: str, source: Path, folder: Path, values: Mapping[str, object]) -> Figures:
+    """A training by its recipe; with quantization, the weights before their rounding are written, too."""
+    flags: list[str | Path] = ["--recipe", verb, "--source", source, "--data", place.base / f"{verb}.jsonl", "--device", place.setting.device]  # fmt: skip
+    flags += [part for name, value in values.items() for part in ("--set", f"train.{name}={value}")]
     if verb != "sft":
-        bf16 = place.models / f"{folder}-bf16"
+        bf16 = folder.with_name(f"{folder.name}-bf16")
         shutil.rmtree(bf16, ignore_errors=True)
-        flags += ("--bf16", bf16, "--set", f"calibrate.conversations={place.setting.calibrated}")
-    found = place.made(folder, folder, verb, *flags)
+        flags += ["--bf16", bf16]
+        flags += [] if place.setting.cuda else ["--set", "calibrate.conversations=2"]
+    elif place.setting.cuda:
+        flags += ["--template", "hermes"]
+    found = place.made(folder, verb, *flags)
     train = found["train"]
-    stated = {"root": found["root"], "recipe": verb, "lr": dose.lr, "tokens_a_step": dose.tokens}
     kept = {name: train[name] for name in SHOWN if name in train}
-    return {**stated, **kept, "parity": (found.get("check") or {}).get("parity")}
+    return {"root": found["root"], "recipe": verb, **values, **kept, "parity": (found.get("check") or {}).get("parity")}  # fmt: skip
 
 
-def _gguf(place: Place, source: Path, folder: str, kind: str) -> Figures:
-    place.made(folder, folder, "gguf", source, "--type", kind, json_out=False)
-    return _sealed(place.models / folder)
+def _quantized(place: Place, tuned: Path) -> Figures:
+    """The fine-tune in NVFP4, without training."""
+    place.made(place.served(PTQ), "ptq", "--recipe", "default", "--source", tuned, "--data", place.base / "sft.jsonl", "--device", "cuda")  # fmt: skip
+    return _sealed(place.served(PTQ))
 
 
-def _quantized(place: Place) -> Figures:
-    """The fine-tune in few bits, without training."""
-    if place.setting.thin:
-        return _gguf(place, place.models / "tuned", FOLDERS[PTQ], place.setting.ptq)
-    shutil.copytree(THIN, place.models / FOLDERS[PTQ], dirs_exist_ok=True)
-    return _sealed(place.models / FOLDERS[PTQ])
+def _gguf(place: Place, source: Path, folder: Path, kind: str) -> Figures:
+    place.made(folder, "gguf", source, "--type", kind, json_out=False)
+    return _sealed(folder)
 
 
 def _verified(place: Place) -> Figures:
@@ -87,15 +96,10 @@ def _verified(place: Place) -> Figures:
     return {"layers": len(found["layers"]), "findings": len(found["findings"])}
 
 
-def _served(place: Place) -> Figures:
-    """What vLLM is given: the folder itself where it computes NVFP4, else the same values in BF16."""
-    served = place.models / FOLDERS[TRAINED]
-    if place.setting.cuda:
-        shutil.rmtree(served, ignore_errors=True)
-        shutil.copytree(place.models / "trained", served)
-    else:
-        place.made("export", FOLDERS[TRAINED], "export", place.models / "trained")
-    return _sealed(served)
+def _exported(place: Place, trained: Path) -> Figures:
+    """The folder's values in BF16: what a vLLM that cannot compute NVFP4 is given."""
+    place.made(place.served(TRAINED), "export", trained)
+    return _sealed(place.served(TRAINED))
 
 
 def _sealed(folder: Path) -> Figures:
@@ -107,23 +111,19 @@ def _sealed(folder: Path) -> Figures:
 def _gate(place: Place, engine: str) -> Figures:
     """`manners gate run`: the verdict, counts of both sides by gate, and what computed the answers."""
     out = place.base / f"gate-{engine}"
-    flags: tuple[str | Path, ...] = ()
-    for name in SKIPPED:  # no prompt of the suite may be among what was learned
-        flags += ("--data", place.base / f"{name}.jsonl")
-    if engine == PTQ and not place.setting.thin:  # the file that stands in for it descends from another base
-        flags += ("--any-baseline",)
-    words = (
-        "gate",
-        "run",
+    flags: list[str | Path] = [
         "--config",
         place.own_config(out.name),
         "--candidate",
         engine,
         "--baseline",
         TUNED,
-    )
-    flags += ("--out", out, "--full", "--json")
-    code, said, wrong = place.run(out.name, *words, *flags, allowed=VERDICTS)
+    ]
+    for verb in ("sft", place.setting.cure):  # no prompt of the suite may be among what was learned
+        flags += ["--data", place.base / f"{verb}.jsonl"]
+    if engine == PTQ and not place.setting.cuda:  # the file that stands in for it descends from another base
+        flags += ["--any-baseline"]
+    code, said, wrong = place.run(out.name, "gate", "run", *flags, "--out", out, "--full", "--json", allowed=VERDICTS)  # fmt: skip
     if not said:
         raise ChainError(f"{out.name}: no verdict, exit code {code}: {wrong.strip()[-300:]}")
     decided = json.loads(said)

@@ -10,19 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gates.report.keys import PRIVATE, PUBLIC, load_or_make
-from tests.chain.settings import ROOT, Setting
+from tests.chain import voice
+from tests.chain.settings import ROOT, SPARE, TUNED, Setting
 from tests.demo import place as demo
 from tests.ports import free_port
-
-SUITE: Final = "annie-nano"
-
-TUNED, PTQ, TRAINED, SPARE, BAD = "tuned", "ptq", "trained", "spare", "bad"
-FOLDERS: Final = {
-    TUNED: "tuned-f16", PTQ: "ptq-served", TRAINED: "trained-served", SPARE: "trained-q4_k_m", BAD: "bad",
-}  # fmt: skip
-"""Engines of the chain, and the folder in `models` that each serves."""
-TRAINED_GGUF: Final = "trained-nvfp4"
-"""The trained model in NVFP4 for llama.cpp; the bad engine serves a copy, whose file is spoiled."""
 
 
 class ChainError(Exception):
@@ -39,10 +30,12 @@ class Place:
         for folder in (self.models, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
         self.url, self.admin = (f"http://127.0.0.1:{port}" for port in (free_port(), free_port()))
+        self.suite, self.policy = self.base / "demo.toml", setting.policy or str(demo.POLICY)
         if setting.policy is None:
             demo.write_suite(self.base)
-        self.suite = SUITE if setting.policy else str(self.base / "demo.toml")
-        self.policy = setting.policy or str(demo.POLICY)
+        else:
+            self.suite = self.base / "voice.jsonl"
+            voice.write_suite(self.suite)
 
     # ---------------------------------------------------------------------------------- commands
 
@@ -67,12 +60,11 @@ class Place:
             raise ChainError(f"{log}: manners {words[0]} {words[1]} ended with {done.returncode}: {last[0]}")
         return done.returncode, done.stdout, done.stderr
 
-    def made(self, log: str, folder: str, *words: str | Path, json_out: bool = True) -> dict[str, Any]:
-        """A command of `manners quantize` that makes a folder of `models` anew: its JSON."""
-        out = self.models / folder
+    def made(self, out: Path, *words: str | Path, json_out: bool = True) -> dict[str, Any]:
+        """A command of `manners quantize` that makes a folder anew: its JSON."""
         shutil.rmtree(out, ignore_errors=True)
         flags = ("--json",) if json_out else ()
-        _, said, _ = self.run(log, "quantize", *words, "--out", out, *flags)
+        _, said, _ = self.run(out.name, "quantize", *words, "--out", out, *flags)
         return dict(json.loads(said)) if json_out else {}
 
     # -------------------------------------------------------------------------------- configuration
@@ -80,8 +72,9 @@ class Place:
     def configure(self) -> None:
         """Write the configuration: the engines whose folders are there."""
         ports = [url.rpartition(":")[2] for url in (self.url, self.admin)]
-        engines = "".join(self._engine(name, folder) for name, folder in FOLDERS.items() if self.has(folder))
-        live = f'[models.annie]\nlive = "{TUNED}"\nfallback = {json.dumps([SPARE] if self.has(FOLDERS[SPARE]) else [])}\nconcurrency = 16\n'
+        names = [name for name in self.setting.folders if (self.served(name) / "artefact.json").exists()]
+        engines = "".join(map(self._engine, names))
+        live = f'[models.annie]\nlive = "{TUNED}"\nfallback = {json.dumps([SPARE] if SPARE in names else [])}\nconcurrency = 16\n'
         text = CONFIG.format(port=ports[0], admin=ports[1], base=self.base, engines=engines, models=live,
                              suite=self.suite, policy=self.policy, bake=self.setting.bake)  # fmt: skip
         self.config.write_text(text, "utf-8")
@@ -97,15 +90,15 @@ class Place:
         path.write_text(self.config.read_text("utf-8").replace(f'"{state}"', f'"{own}"'), "utf-8")
         return path
 
-    def has(self, folder: str) -> bool:
-        """Whether this folder of `models` is complete."""
-        return (self.models / folder / "artefact.json").exists()
+    def served(self, engine: str) -> Path:
+        """The folder of an engine of the chain."""
+        return self.models / self.setting.folders[engine]
 
-    def _engine(self, name: str, folder: str) -> str:
-        path = self.models / folder
-        return (
-            self.vllm(name, path) if (path / "config.json").exists() else LLAMA.format(name=name, folder=path)
-        )
+    def _engine(self, name: str) -> str:
+        path = self.served(name)
+        if (path / "config.json").exists():
+            return self.vllm(name, path)
+        return LLAMA.format(name=name, folder=path, threads=self.setting.threads)
 
     def vllm(self, name: str, folder: Path) -> str:
         """The table of a vLLM of ours, by the process driver."""
@@ -138,7 +131,7 @@ LLAMA: Final = """
 dialect = "llama-server"
 driver = "embedded"
 artefact = "{folder}"
-args = ["--ctx-size", "4096", "--threads", "1"]
+args = ["--ctx-size", "4096", "--threads", "{threads}"]
 """
 VLLM: Final = """
 [engines.{name}]

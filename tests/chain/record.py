@@ -2,12 +2,10 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final
 
 from tests.bench.machine import facts
@@ -22,7 +20,7 @@ class Record:
     """`steps` by name: what each found, and the seconds that it took."""
 
     def __init__(self, path: Path, said: Callable[[str], None] = print) -> None:
-        self.path, self._said, self._lock = path, said, Lock()
+        self.path, self._said = path, said
         self.found: Figures = json.loads(path.read_text("utf-8")) if path.exists() else {"steps": {}}
 
     @property
@@ -30,13 +28,6 @@ class Record:
         """The steps that are done, in their order."""
         steps: dict[str, Figures] = self.found["steps"]
         return steps
-
-    def together(self, steps: Mapping[str, Work], at_once: int) -> None:
-        """Do steps that do not need one another, so many at once. One that fails keeps no other from its end."""
-        with ThreadPoolExecutor(at_once) as pool:
-            ended = [pool.submit(self.step, name, work) for name, work in steps.items()]
-        for one in ended:
-            one.result()
 
     def step(self, name: str, work: Work) -> Figures:
         """Do a step, unless an earlier run did it."""
@@ -46,9 +37,8 @@ class Record:
         began = time.monotonic()
         found = work()
         found = {"seconds": round(time.monotonic() - began, 1), **found}
-        with self._lock:
-            self.steps[name] = found
-            self.save()
+        self.steps[name] = found
+        self.save()
         return found
 
     def save(self) -> None:

@@ -1,5 +1,6 @@
-"""What differs between the chain's forms: how much is trained, what the gate asks, and where vLLM runs."""
+"""What differs between the chain's forms: which model, how much is trained, what the gate asks, and where vLLM runs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -10,55 +11,40 @@ from tests.scale import scaled
 ROOT: Final = Path(__file__).parents[2]
 MODELS: Final = ROOT / "models"
 
-
-@dataclass(frozen=True)
-class Dose:
-    """A training: optimizer steps, tokens of each, and the peak rate."""
-
-    steps: int
-    tokens: int
-    lr: float
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The same for `manners quantize`. Nothing is compiled: that takes longer than so few steps."""
-        found = {"max_steps": self.steps, "epochs": 1000, "batch_tokens": self.tokens,
-                 "micro_tokens": self.tokens, "lr": self.lr, "compile": "false"}  # fmt: skip
-        return tuple(word for key, value in found.items() for word in ("--set", f"train.{key}={value}"))
+TUNED, PTQ, TRAINED, SPARE, BAD = "tuned", "ptq", "trained", "spare", "bad"
+"""Engines of the chain."""
 
 
 @dataclass(frozen=True)
 class Setting:
     """One form of the chain.
 
-    device: torch's. ptq: the type of `manners quantize gguf` that the fine-tune is quantized to without training. thin: the base is too thin a fine-tune; else it is
-    annie-nano, and the shipped thin file stands in for the PTQ. conversations: in each
-    of the two files of data. policy: of the gates; None: the short one of the demo.
-    quiet, bake: seconds. at_once: gates that run beside one another. vllm: its interpreter, and vllm_program what that runs. vllm_path: a folder of wheels, if it lies in none of its own.
+    device: torch's. cure: the recipe that trains the quantized model. tune, recover: values of `[train]` for the fine-tune and for
+    the cure. folders: what of `models` each engine serves. policy: of the gates; None: the short one of the demo, on its suite.
+    quiet, bake: seconds. vllm: its interpreter, and vllm_program what that runs. vllm_path: a folder of wheels, if it lies in
+    none of its own. threads: of llama.cpp.
     """
 
     device: str
-    tune: Dose
-    recover: Dose
-    conversations: int
-    calibrated: int
-    ptq: str = "q2_k"
-    thin: bool = True
+    cure: str
+    tune: Mapping[str, object]
+    recover: Mapping[str, object]
+    folders: Mapping[str, str]
     policy: str | None = None
     quiet: float = 5.0
     sound: float = 3.0
     bake: int = 45
     callers: int = 4
-    at_once: int = 1
     vllm: Path = CPU.python
     vllm_program: tuple[str, ...] = CPU.program
     vllm_path: str = ""
     vllm_args: tuple[str, ...] = ()
     vllm_env: dict[str, str] = field(default_factory=dict)
+    threads: int = 1
 
     @property
     def cuda(self) -> bool:
-        """Whether vLLM computes NVFP4 itself; on a CPU it gets the same values in BF16."""
+        """A real model, learned; vLLM computes NVFP4 itself. Else annie-nano, and vLLM gets the same values in BF16."""
         return self.device == "cuda"
 
     @property
@@ -69,35 +55,39 @@ class Setting:
 
 _SERVED: Final = (
     "--dtype", "bfloat16", "--max-model-len", "4096", "--max-num-seqs", "16", "--enforce-eager", TOLD,
-    "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3",
+    "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
 )  # fmt: skip
+_ONE_STEP: Final = {"max_steps": 1, "batch_tokens": 256, "micro_tokens": 256, "lr": 1e-6, "compile": "false"}
 
 ON_CPU: Final = Setting(
     device="cpu",
-    thin=False,
-    tune=Dose(1, 256, 1e-6),
-    recover=Dose(1, 256, 1e-6),
-    conversations=4,
-    calibrated=2,
-    vllm_args=_SERVED,
+    cure="qat",
+    tune=_ONE_STEP,
+    recover=_ONE_STEP,
+    folders={
+        TUNED: "tuned-f16", PTQ: "ptq-served", TRAINED: "trained-served", SPARE: "trained-q4_k_m", BAD: "bad",
+    },
+    vllm_args=(*_SERVED, "--reasoning-parser", "qwen3"),
     vllm_env=dict(CPU.environment),
     quiet=2.0,
     bake=scaled(20, 45),
     callers=scaled(2, 4),
-)
-"""Every phase, and nothing learned."""
+)  # fmt: skip
+"""Every phase with annie-nano, and nothing learned."""
 ON_GPU: Final = Setting(
     device="cuda",
-    tune=Dose(4, 1024, 1e-5),
-    recover=Dose(200, 8192, 1e-4),
-    conversations=1024,
-    calibrated=256,
-    policy="annie-nano-short",
+    cure="qad",
+    tune={"lr": 5e-5, "compile": "false"},
+    recover={"lr": 1e-4, "epochs": 4, "compile": "false"},
+    folders={TUNED: "tuned", PTQ: "ptq", TRAINED: "trained", SPARE: "trained-q4_k_m"},
+    policy="derived",
     quiet=10.0,
-    at_once=7,
     vllm=GPU.python,
     vllm_program=GPU.program,
-    vllm_args=(*_SERVED, "--gpu-memory-utilization", "0.2", "--kv-cache-memory-bytes", "1G"),
+    # A GPU before Blackwell would leave the inputs in BF16; emulated, they are rounded as a DGX Spark rounds them.
+    vllm_args=(*_SERVED, "--gpu-memory-utilization", "0.2", "--kv-cache-memory-bytes", "1G", "--linear-backend", "emulation"),
     vllm_env={"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"},
-)
+    threads=8,
+)  # fmt: skip
+"""SmolLM2-135M, as docs/study trains it."""
 SETTINGS: Final = {"cpu": ON_CPU, "cuda": ON_GPU}
