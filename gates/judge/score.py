@@ -130,8 +130,13 @@ def _judged(
 
 
 def failure_reason(gate: str, case: Case, reply: Reply, tokens: Collection[str] = ()) -> str:
-    """Why a reply is bad for a gate, in one line, or "". Errors, cut streams and what breaks a detector are bad: unjudged must not pass."""
+    """Why a reply is bad for a gate, in one line, or "". Errors, cut streams and what breaks a detector are bad: unjudged must not pass.
+
+    Of a reply that the gateway kept back whole nothing was heard: it is empty, and neither a leak nor a raw call.
+    """
     if reply.error is not None:
+        if reply.error.code == "reply_fully_filtered" and gate in ("leak", "raw_call"):
+            return ""
         return f"error: {reply.error.message}"
     if not reply.complete:
         return f"cut off: HTTP {reply.status}, finish_reason {reply.finish_reason}"

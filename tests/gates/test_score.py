@@ -11,7 +11,7 @@ from gates.contracts.sample import Mode, Sample, SampleKey, TimedRead, Transport
 from gates.contracts.verdict import CaseResult
 from gates.judge.score import failure_reason, score
 from gates.policy.load import load_policy
-from gates.reply.reply import read_reply
+from gates.reply.reply import read_heard, read_reply
 
 POLICY = load_policy("annie-nano")
 TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
@@ -121,6 +121,13 @@ def test_a_call_that_is_right_streamed_and_wrong_whole_is_wrong() -> None:
 )
 def test_a_reply_that_broke_has_failed_its_prompt(reply: Sample, why: str) -> None:
     assert failure_reason("leak", HELLO, read_reply(reply)).startswith(why)
+
+
+def test_a_reply_that_the_gateway_kept_back_is_empty_and_no_leak() -> None:
+    heard = 'data: {"error":{"message":"nothing is left","code":"reply_fully_filtered"}}\n\n'
+    reply = read_heard(replace(sample(), heard=heard))
+    bad = {gate for gate in ("leak", "raw_call", "empty", "tools") if failure_reason(gate, HELLO, reply)}
+    assert bad == {"empty", "tools"}
 
 
 def test_a_detector_that_stumbles_passes_nothing() -> None:
