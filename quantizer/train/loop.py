@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
 
 from quantizer.core.batch import to_device
 from quantizer.core.errors import QuantizerError
@@ -77,6 +78,7 @@ class Trainer:
         self.device = next(learner.parameters()).device
         self.step = 0
         self.records: list[Record] = []
+        self.board: SummaryWriter | None = None  # gets the curves
         self._pending: list[tuple[int, Tensor, float, int]] = []
         self._began, self._before = time.perf_counter(), 0.0
 
@@ -162,6 +164,9 @@ class Trainer:
                 )
             length /= self.world.size
             self.records.append(Record(step + 1, loss, ce, kl, length, lr, tokens, round(seconds, 3)))
+            if self.board:
+                for name in ("loss", "ce", "kl", "length", "lr"):
+                    self.board.add_scalar(f"train/{name}", getattr(self.records[-1], name), step + 1)
         speed = sum(tokens for *_, tokens in self._pending) / max(seconds - self._last_seconds(), 1e-9)
         left = seconds / self.step * (len(self.steps) - self.step)
         log(

@@ -6,15 +6,16 @@
     train                           with checkpoints beside the place of the result: NAME.training
     write, check, compare, seal, rename
 
-The loss curve is in the folder (training.jsonl); its summary, with time, memory and data, in the manifest.
+The loss curve is in NAME.tensorboard while it grows; its summary, with time, memory and data, in the manifest.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
+
+from torch.utils.tensorboard import SummaryWriter
 
 from gates.artefact import artefact
 from gates.artefact.artefact import Artefact
@@ -34,7 +35,6 @@ from quantizer.train.load import fill_shards
 from quantizer.train.loop import Log, Record, Trainer
 from quantizer.train.student import Student, alone, calibration_run, open_student
 
-CURVE: Final = "training.jsonl"
 POINTS: Final = 100
 """Of the loss curve in the manifest."""
 
@@ -85,7 +85,7 @@ def run(
             finished.close()
             trainer.learner = finished.learner
             job.facts["train"]["loss_after"] = round(trainer.evaluate(), 6)
-            _write(job, finished, trainer.records, out, bf16, now)
+            _write(job, finished, out, bf16, now)
         saved.remove()
     return artefact.load(out)
 
@@ -125,7 +125,11 @@ def _train(
         trainer.restore(state)
         log(f"going on after step {trainer.step} of {len(trainer.steps)}")
     before = state["before"] if state else _loss(trainer, student)
-    with job.cost.part("train"):
+    with job.cost.part("train"), ExitStack() as stack:
+        if world.rank == 0:
+            curves = str(saved.folder.with_suffix(".tensorboard"))
+            board = SummaryWriter(curves, purge_step=trainer.step + 1, flush_secs=10)
+            trainer.board = stack.enter_context(board)
         trainer.run(log, lambda: saved.save({**trainer.state(), "before": before}))
     job.facts["train"] = {"loss_before": before, **summary(trainer.records)}
     return trainer, student
@@ -152,24 +156,15 @@ def _teacher(job: QuantizationJob, settings: Train, folder: Path, world: World) 
     return teacher_states(learner, job.data.samples, job.data.pad, settings.micro_tokens, folder)
 
 
-def _write(
-    job: QuantizationJob,
-    student: Student,
-    records: Sequence[Record],
-    out: Path,
-    bf16: Path | None,
-    now: datetime,
-) -> None:
+def _write(job: QuantizationJob, student: Student, out: Path, bf16: Path | None, now: datetime) -> None:
     """The folder, and the one of BF16 weights if it is asked for."""
     quantized = _settings(job).quantized
     if bf16 and quantized:
-        _place(job, student, records, bf16, "hf-bf16", now)
-    _place(job, student, records, out, "hf-nvfp4" if quantized else "hf-bf16", now)
+        _place(job, student, bf16, "hf-bf16", now)
+    _place(job, student, out, "hf-nvfp4" if quantized else "hf-bf16", now)
 
 
-def _place(
-    job: QuantizationJob, student: Student, records: Sequence[Record], out: Path, format: str, now: datetime
-) -> None:
+def _place(job: QuantizationJob, student: Student, out: Path, format: str, now: datetime) -> None:
     with atomic_folder(out) as folder:
         with job.cost.part("export"):
             if format == "hf-bf16":
@@ -179,8 +174,6 @@ def _place(
         if format == "hf-nvfp4":
             with job.cost.part("check"), student.plainly():
                 job.facts["check"] = check_export(student.model, folder, job)
-        lines = [json.dumps(asdict(record)) for record in records]
-        (folder / CURVE).write_text("\n".join(lines) + "\n", encoding="utf-8")
         job.seal(folder, format, now)
 
 

@@ -1,6 +1,5 @@
 """Two processes that train over gloo: killed and resumed to the bit, in half the memory."""
 
-import json
 import os
 import signal
 import time
@@ -13,11 +12,13 @@ INSTALL = "needs the quantizer extra: pip install -e '.[quantizer]'"
 torch = pytest.importorskip("torch", reason=INSTALL)
 pytest.importorskip("transformers", reason=INSTALL)
 
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+
 from gates.artefact import artefact  # noqa: E402
 from quantizer.checkpoint.source import open_source, skeleton  # noqa: E402
 from quantizer.core.errors import QuantizerError  # noqa: E402
 from quantizer.recipes.recipe import load_recipe  # noqa: E402
-from quantizer.train.run import CURVE, run  # noqa: E402
+from quantizer.train.run import run  # noqa: E402
 from quantizer.verify.check import verify  # noqa: E402
 from tests.quantizer import folders, tiny  # noqa: E402
 from tests.quantizer.learners import silent  # noqa: E402
@@ -60,9 +61,10 @@ def train(source: Path, data: Path, out: Path, name: str, changes: tuple[str, ..
 
 
 def losses(folder: Path) -> list[tuple[float, float]]:
-    """The loss and the gradient's length of every step."""
-    lines = map(json.loads, (folder / CURVE).read_text().splitlines())
-    return [(line["loss"], line["length"]) for line in lines]
+    """The loss and the gradient's length of every step, as TensorBoard shows them."""
+    events = EventAccumulator(f"{folder}.tensorboard").Reload()
+    kinds = ([one.value for one in events.Scalars(f"train/{name}")] for name in ("loss", "length"))
+    return list(zip(*kinds, strict=True))
 
 
 def test_a_run_of_two_that_was_killed_goes_on_to_the_same_losses(place: Path, tmp_path: Path) -> None:
