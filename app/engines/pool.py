@@ -22,7 +22,6 @@ from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec, Medium
-from deploy.engine.supervised import Engine
 
 FRESH_SECONDS = 30.0  # seconds after its last token in which an engine counts as ready
 USUAL_CONTEXT = 32_768  # of an engine that does not state its context
@@ -112,10 +111,6 @@ class EnginePool:
         backend = self._backends.get(name)
         return backend.upstream.open if backend else 0
 
-    def started(self, name: str) -> Engine:
-        """The existing engine of this name."""
-        return self._backends[name].make()
-
     def is_up(self, name: str) -> bool:
         """Whether the engine is ready, by its driver's state."""
         backend = self._backends.get(name)
@@ -138,10 +133,10 @@ class EnginePool:
         backend = self._backends.get(name)
         return backend.stays_out if backend is not None and name in self._context.replicas else None
 
-    def to_identify(self) -> list[str]:
+    def to_identify(self) -> list[Backend]:
         """Replicas that are up and not identified yet."""
         found = self._of(sorted(self._context.replicas))
-        return [backend.spec.name for backend in found if backend.is_up and backend.stays_out == UNIDENTIFIED]
+        return [backend for backend in found if backend.is_up and backend.stays_out == UNIDENTIFIED]
 
     def identify(self, name: str, refusal: str = "", detail: str = "") -> None:
         """Admit a replica, or exclude it until it is restarted. `detail` is for operators: it may quote the engine."""

@@ -3,12 +3,9 @@
 Each kind of fault has a rate with a bound, which is tested after every reply (`gates.stats.sequential`). A kind is
 a breach when the bettor's wealth reaches 2 TESTS / `alpha`: over a bake of any length and all kinds together, a model
 that keeps every bound is rolled back with probability at most `alpha` (the other half of `alpha` is for bounds that
-are measured on the incumbent). Exact figures for the shipped limits (`tests/app/promotion/test_bake.py`):
-
-    a model that leaks in   50 %   20 %   10 %   5 %    of its replies
-    is caught within        11     42     110    306    replies, with probability 0.95
-
-A model that leaks in 0.1 % of its replies is rolled back for it in 3 of a million bakes of 3,000 replies.
+are measured on the incumbent). Exact figures for the shipped limits (`tests/app/promotion/test_bake.py`): a model that
+leaks in 50, 20, 10 or 5 % of its replies is caught within 11, 42, 110 or 306 of them, with probability 0.95; one that
+leaks in 0.1 % is rolled back for it in 3 of a million bakes of 3,000 replies.
 
 Leaks, raw tool calls and broken templates have an absolute bound, whatever the incumbent did. For the other kinds the bound is
 raised to what is usual on this traffic: the upper confidence bound of the incumbent's recent rate. A reply is slow if its
@@ -20,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
 from statistics import median
-from types import MappingProxyType
 from typing import Final
 
 from app.promotion.state_machine import FailureReason
@@ -39,9 +35,6 @@ TESTS: Final = len(BOUNDS)
 ALPHA: Final = 0.01
 _WAITS: Final = 300
 """How many of the incumbent's latest times count: older ones were under another load."""
-
-FaultCount = tuple[int, int]
-"""Bad replies, and all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +66,17 @@ class BakeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Bake:
-    """The counts so far, by kind, and the bounds of their rates.
+    """The bad replies so far and all that count, by kind, and the bounds of their rates.
 
-    `slow_after` is None if the incumbent had too few replies to compare times with.
+    `slow_after` is None if the incumbent had too few replies to compare times with; `usual` is its median time.
     """
 
     limits: BakeLimits
     bounds: Mapping[str, float]
     slow_after: float | None
     usual: float | None
-    counts: Mapping[str, FaultCount] = field(default_factory=lambda: MappingProxyType({}))
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     replies: int = 0
-    waits: tuple[float, ...] = ()
 
 
 def begin(limits: BakeLimits, incumbent: Sequence[ReplyOutcome]) -> Bake:
@@ -109,22 +101,24 @@ def add(bake: Bake, reply: ReplyOutcome) -> Bake:
         if bad is not None:
             before, n = counts.get(kind, (0, 0))
             counts[kind] = before + bad, n + 1
-    waited = (*bake.waits, reply.wait)[-_WAITS:] if reply.wait is not None and reply.shown else bake.waits
-    return replace(bake, counts=counts, replies=bake.replies + 1, waits=waited)
+    return replace(bake, counts=counts, replies=bake.replies + 1)
 
 
 def breach(bake: Bake) -> FailureReason | None:
     """The limit that is broken with confidence, or None. To be called after every reply."""
+    needed = -log(1.0 - bake.limits.confidence)
     for kind, (bad, n) in bake.counts.items():
         bound = bake.bounds[kind]
-        needed = -log(1.0 - bake.limits.confidence)
         if bad / n > bound and log_wealth({1.0: bad, 0.0: n - bad}, bound) >= needed:
-            return FailureReason(f"bake_{kind}", _message(bake, kind, bad, n))
+            what = f"{kind} in {bad} of {n} replies"
+            if kind == "slow":
+                what = f"{bad} of {n} replies began later than {bake.slow_after or 0.0:.3f} s"
+            return FailureReason(f"bake_{kind}", f"{what}, more than {bound:.2%} for certain")
     return None
 
 
 def evidence(bake: Bake) -> dict[str, object]:
-    """The figures for the audit: with few replies, only a large `leak_rate_excluded`. Times in seconds, None without replies."""
+    """The figures for the audit: with few replies, only a large `leak_rate_excluded`. Times in seconds."""
     bad, n = bake.counts.get("leak", (0, 0))
     excluded = 1.0 - lower_bound({1.0: n - bad, 0.0: bad})
     return {
@@ -132,7 +126,6 @@ def evidence(bake: Bake) -> dict[str, object]:
         "counts": {kind: list(count) for kind, count in bake.counts.items()},
         "bounds": {kind: round(bound, 5) for kind, bound in bake.bounds.items()},
         "leak_rate_excluded": round(excluded, 5),
-        "first_content_s": median(bake.waits) if bake.waits else None,
         "incumbent_first_content_s": bake.usual,
         "slow_after_s": bake.slow_after,
     }
@@ -153,17 +146,9 @@ def _is_bad(reply: ReplyOutcome, kind: str, slow_after: float | None) -> bool | 
     """Whether a reply counts against a kind; None: it does not count for this kind."""
     if kind == "errors":
         return None if reply.ended == "other" else reply.ended == "failed"
-    if kind == "slow":
-        if reply.wait is None or slow_after is None:
-            return None
-        # How long a caller who gave up would have waited is not known.
-        return reply.wait > slow_after if reply.shown or reply.wait > slow_after else None
-    return kind in reply.breaches if reply.judged else None
-
-
-def _message(bake: Bake, kind: str, bad: int, n: int) -> str:
-    what = {
-        "slow": f"{bad} of {n} replies began later than {bake.slow_after or 0.0:.3f} s",
-        "errors": f"{bad} of {n} requests failed",
-    }.get(kind, f"{kind} in {bad} of {n} replies")
-    return f"{what}, more than {bake.bounds[kind]:.2%} for certain"
+    if kind != "slow":
+        return kind in reply.breaches if reply.judged else None
+    if reply.wait is None or slow_after is None:
+        return None
+    # How long a caller who gave up would have waited is not known.
+    return reply.wait > slow_after if reply.shown or reply.wait > slow_after else None

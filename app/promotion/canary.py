@@ -11,10 +11,10 @@ import asyncio
 import itertools
 import math
 import random
-import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_high
@@ -44,10 +44,8 @@ EXPECTED: Final = tuple(gate.name for gate in GATES.values() if gate.canary == "
 TIMEOUTS: Final = RequestTimeouts(connect=5.0, idle=30.0, total=60.0)
 REPLY: Final = ReplyLimits(size=1 << 20, lines=1 << 14)
 """Callers are served meanwhile: to parse more would delay them."""
-_SHOWN: Final = 3
 JudgedAnswers = dict[str, list[tuple[str, str]]]
 """By gate: each case, and why its answer is bad, "" if it is good."""
-_PLAIN: Final = Variant()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +64,11 @@ def canary_for(suite: Suite) -> Canary:
     """
     listed = tomllib.loads(QUESTIONS.read_text("utf-8"))
     known = {case.id: case for case in suite.cases}
-    names = listed["cases"].get(suite.name)
-    if names is None:
-        names = [case.id for case in suite.cases if case.named]
-    why = "" if names else f"no case of suite {suite.name} is listed, and none is named"
-    if missing := [name for name in names if name not in known]:
-        why = f"suite {suite.name} has no case {missing[0]!r}"
-    if why:
-        raise EffectError(FailureReason("gates_unreadable", f"{QUESTIONS.name}: {why}"))
+    names = listed["cases"].get(suite.name, [case.id for case in suite.cases if case.named])
+    missing = [name for name in names if name not in known]
+    if missing or not names:
+        why = f"has no case {missing[0]!r}" if missing else "has no case that is listed, and none is named"
+        raise EffectError(FailureReason("gates_unreadable", f"{QUESTIONS.name}: suite {suite.name} {why}"))
     return Canary(tuple(known[name] for name in names), suite.sampling, listed["least"])
 
 
@@ -84,13 +79,12 @@ async def probe(target: Target, canary: Canary) -> dict[str, object]:
     """
     found: JudgedAnswers = defaultdict(list)
     times: list[float] = []
-    asked, wire = 0, TimedClient(TIMEOUTS, REPLY)
+    wire = TimedClient(TIMEOUTS, REPLY)
     for case in canary.cases:
         try:
-            reply = await ask(wire, target, case, canary.sampling)
+            reply = await ask(wire, target, case, canary.sampling, Variant())
         except RunError as error:
             raise EffectError(FailureReason("canary_failed", str(error))) from None
-        asked += 1
         for gate, why in (await asyncio.to_thread(judged, case, reply)).items():
             found[gate].append((case.id, why))
         if reply.clocks.visible is not None:
@@ -101,7 +95,7 @@ async def probe(target: Target, canary: Canary) -> dict[str, object]:
         raise EffectError(fault)
     good = {gate: [sum(not why for _, why in of), len(of)] for gate, of in found.items()}
     first = round(median_high(times), 4) if times else None
-    return {"asked": asked, "good": good, "first_content_s": first}
+    return {"asked": len(canary.cases), "good": good, "first_content_s": first}
 
 
 def judged(case: Case, reply: Reply) -> dict[str, str]:
@@ -117,13 +111,11 @@ def failure(found: JudgedAnswers, least: Mapping[str, float]) -> FailureReason |
     for gate, of in found.items():
         bad = [f"{case}: {why:.120}" for case, why in of if why]
         if len(of) - len(bad) < math.ceil(least.get(gate, 1.0) * len(of)):
-            failed.append(f"{gate}: {len(bad)} of {len(of)} bad ({'; '.join(bad[:_SHOWN])})")
+            failed.append(f"{gate}: {len(bad)} of {len(of)} bad ({'; '.join(bad[:3])})")
     return FailureReason("canary_failed", " | ".join(failed).replace("\n", " ")) if failed else None
 
 
-async def ask(
-    wire: TimedClient, target: Target, case: Case, sampling: Sampling, variant: Variant = _PLAIN
-) -> Reply:
+async def ask(wire: TimedClient, target: Target, case: Case, sampling: Sampling, variant: Variant) -> Reply:
     """One request, made as the gates make it. Raises RunError: the engine's dialect does not know a sampling parameter."""
     body = build_body(case, sampling, target, variant, "stream")
     attempt = await wire.ask(target, encode_body(body))
@@ -132,22 +124,17 @@ async def ask(
     return await asyncio.to_thread(lambda: read_heard(attempt.sample(key, body, hearing=target.hearing)))
 
 
-# ------------------------------------------------------------------------------------- the warm-up
-
 ROUNDS: Final = 3
-"""How often each shape is requested."""
+"""How often the warm-up requests each shape."""
 TOKENS: Final = 24
-"""The longest reply."""
+"""The longest reply to the warm-up."""
 _CONTEXT: Final = 4096
 """The context in tokens, for an engine that does not state it."""
 _TURN: Final[Mapping[str, Any]] = {"role": "user", "content": "Good morning, how are you?"}
 
-RequestShape = tuple[int, int]
-"""The tokens of a prompt, and how many ask at once."""
 
-
-def shapes(settings: Promotion, context: int) -> list[RequestShape]:
-    """Every length that fits the context, alone; and the shortest, concurrently."""
+def shapes(settings: Promotion, context: int) -> list[tuple[int, int]]:
+    """Tokens of a prompt, and how many ask at once: every length that fits the context, alone; and the shortest, concurrently."""
     lengths = buckets_within(context, TOKENS, settings.warm_tokens) or (min(settings.warm_tokens),)
     return [*((length, 1) for length in lengths), *((min(lengths), n) for n in settings.warm_at_once)]
 
@@ -155,51 +142,34 @@ def shapes(settings: Promotion, context: int) -> list[RequestShape]:
 async def warm(
     target: Target, settings: Promotion, *, thinking: bool = False, context: int | None = None
 ) -> dict[str, object]:
-    """Request every shape; by shape the first and the last time to first token in seconds.
+    """Request every shape; the number of requests.
 
     `context` is the engine's, in tokens. Raises EffectError (warm_failed): a request was not answered, or `warm_seconds` are over.
     """
-    seconds, began, asked = settings.warm_seconds, time.monotonic(), 0
+    seconds, numbers = settings.warm_seconds, itertools.count(random.getrandbits(24))
     wire = TimedClient(RequestTimeouts(connect=5.0, idle=seconds, total=seconds), REPLY)
-    sampling, variant = Sampling(max_tokens=TOKENS), Variant(thinking=thinking)
-    times: dict[str, dict[str, float]] = {}
+    scale = CHARS_PER_TOKEN  # for an engine that does not count a prompt's tokens
 
-    async def one(number: int, tokens: int) -> float:
-        """The time to first token of a conversation about that long."""
+    async def one(number: int, tokens: int) -> None:
+        """Request a conversation about that long."""
         padded = pad_conversation((_TURN,), (), tokens=tokens, turn=number, chars_per_token=scale)
         case = Case("warm", (), with_nonce(padded, f"Note {number:08d}."), ())
-        reply = await ask(wire, target, case, sampling, variant)
+        reply = await ask(wire, target, case, Sampling(max_tokens=TOKENS), Variant(thinking=thinking))
         if reply.clocks.token is None or not reply.complete:
-            why = (
-                reply.fault.detail if reply.fault else reply.error.message if reply.error else "no token came"
-            )
-            raise RunError(f"{tokens} tokens: {why:.200}")
-        return reply.clocks.token / 1e9
+            error = reply.error.message if reply.error else "no token came"
+            why = reply.fault.detail if reply.fault else error
+            raise EffectError(FailureReason("warm_failed", f"{tokens} tokens: {why:.200}"))
 
     try:
         async with asyncio.timeout(seconds):
-            scale, numbers = await _chars_per_token(target), itertools.count(random.getrandbits(24))
-            for tokens, together in shapes(settings, context or _CONTEXT):
-                rounds = []
-                for _ in range(ROUNDS):
-                    async with asyncio.TaskGroup() as group:
-                        tasks = [group.create_task(one(next(numbers), tokens)) for _ in range(together)]
-                    rounds.append(max(task.result() for task in tasks))
-                    asked += together
-                name = f"{tokens} tokens" + (f", {together} at once" if together > 1 else "")
-                times[name] = {"first_s": round(rounds[0], 4), "last_s": round(rounds[-1], 4)}
+            with suppress(RunError):
+                scale = await calibrate(target, limits=REPLY)
+            for tokens, together in (asked := shapes(settings, context or _CONTEXT) * ROUNDS):
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(together):
+                        group.create_task(one(next(numbers), tokens))
     except TimeoutError:
         raise EffectError(FailureReason("warm_failed", f"not warm after {seconds:g} s")) from None
     except ExceptionGroup as failed:
-        if not isinstance(error := failed.exceptions[0], RunError):  # it cancelled the others
-            raise error from None
-        raise EffectError(FailureReason("warm_failed", str(error))) from None
-    return {"requests": asked, "seconds": round(time.monotonic() - began, 3), "shapes": times}
-
-
-async def _chars_per_token(target: Target) -> float:
-    """Characters per token of this engine; the usual figure if it does not count a prompt's tokens."""
-    try:
-        return await calibrate(target, limits=REPLY)
-    except RunError:
-        return CHARS_PER_TOKEN
+        raise failed.exceptions[0] from None  # it cancelled the others
+    return {"requests": sum(together for _, together in asked)}

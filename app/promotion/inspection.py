@@ -11,14 +11,13 @@ replicas state. One that differs gets no requests; one that cannot be identified
 
 import asyncio
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any, Final
 
 from app.engines.identity import UNKNOWN, build_of, describe
 from app.engines.pool import EnginePool
-from app.promotion.spec_catalogue import SpecCatalogue
 from app.promotion.state_machine import EffectError, FailureReason, RefusalError
 from app.telemetry.log import Logger
 from deploy.core.engine_http import HTTP_ERRORS, ask_engine, plain_word, read_json
@@ -46,10 +45,8 @@ async def identify(
 
     `judged` is the report's engine; without one, it must match the configuration and the manifest.
 
-    Raises:
-        RefusalError: mismatch_running: it is another engine. mismatch_artefact: its weights were replaced
-            while they were loaded, or since.
-        EffectError: engine_down: it is not up, or does not state what it is.
+    Raises RefusalError: it is another engine (mismatch_running), or its weights were replaced while they were loaded, or
+    since (mismatch_artefact). EffectError (engine_down): it is not up, or does not state what it is.
     """
     if engine.url is None:
         raise _down(f"{spec.name} is not up: {engine.state.last_error}")
@@ -121,9 +118,6 @@ def _hash(path: Path, *fingerprint: int) -> str:
     return hash_file(path.resolve())[1]
 
 
-# ------------------------------------------------------------------------------------ compared
-
-
 def differs(
     found: Mapping[str, Any], spec: EngineSpec, engine: EngineIdentity | None, artefact: str | None
 ) -> FailureReason | None:
@@ -132,8 +126,22 @@ def differs(
     `found` are the facts of `Engine.describe` and `_weights`, with the `model` and the `build` that the engine states;
     `engine` is what was judged (None: weights without a manifest), `artefact` the resolved path that is served.
     """
-    for what, is_now, should_be in _comparisons(found, spec, engine, artefact):
-        if is_now != should_be:
+    argv, file, driver = tuple(found.get("argv") or ()), found.get("model_file"), spec.driver
+    states_path = driver == "embedded" or (driver == "process" and spec.dialect != "openai")
+    has_digest = engine is not None and (found["digest"] is not None or driver == "embedded")
+    build = engine.build if engine is not None else UNKNOWN
+    compared = (  # what, whether it counts, as it is now, as it should be
+        ("image", driver == "docker", found.get("image"), spec.image),
+        ("command", spec.command is not None, argv[: len(spec.command or ())], spec.command),
+        ("flags", driver in ("docker", "process"), spec.args if _has_flags(argv, spec) else argv, spec.args),
+        ("artefact", driver != "url", file, artefact),
+        ("artefact on disk", driver != "url", found["changed"], ()),
+        ("model path", states_path, found["model"], file),
+        ("model file", has_digest, found["digest"], engine and engine.model_file),
+        ("build", build != UNKNOWN, found["build"], build),
+    )
+    for what, counts, is_now, should_be in compared:
+        if counts and is_now != should_be:
             now, wanted = ("not known" if it is None else f"{it!r:.100}" for it in (is_now, should_be))
             line = f"the running engine's {what} is {now}, and was to be {wanted}"
             return FailureReason("mismatch_running", line)
@@ -146,29 +154,6 @@ def differs(
     return FailureReason("mismatch_artefact", why)
 
 
-def _comparisons(
-    found: Mapping[str, Any], spec: EngineSpec, engine: EngineIdentity | None, artefact: str | None
-) -> Iterable[tuple[str, object, object]]:
-    """What is compared, as it is now, and as it should be."""
-    argv, file = tuple(found.get("argv") or ()), found.get("model_file")
-    if spec.driver == "docker":
-        yield "image", found.get("image"), spec.image
-    if spec.command is not None:
-        yield "command", argv[: len(spec.command)], spec.command
-    if spec.driver in ("docker", "process"):
-        yield "flags", spec.args if _has_flags(argv, spec) else argv, spec.args
-    if spec.driver != "url":
-        yield "artefact", file, artefact
-        yield "artefact on disk", found["changed"], ()
-    if spec.driver == "embedded" or (spec.driver == "process" and spec.dialect != "openai"):
-        yield "model path", found["model"], file
-    if engine is not None:
-        if found["digest"] is not None or spec.driver == "embedded":
-            yield "model file", found["digest"], engine.model_file
-        if engine.build != UNKNOWN:
-            yield "build", found["build"], engine.build
-
-
 def _has_flags(argv: Sequence[str], spec: EngineSpec) -> bool:
     """Whether a command line has the spec's flags, one behind the other. One that says where the engine was started, and so
     differs from start to start, may be any word."""
@@ -178,54 +163,46 @@ def _has_flags(argv: Sequence[str], spec: EngineSpec) -> bool:
     return any(all(word in (None, argv[i + at]) for at, word in enumerate(words)) for i in starts)
 
 
-# ------------------------------------------------------------------------------------ replicas
-
-
 class ReplicaWatch:
     """Identifies replicas as they come up. `run` is its task."""
 
-    def __init__(self, pool: EnginePool, catalogue: SpecCatalogue, log: Logger) -> None:
-        self._pool = pool
-        self._catalogue = catalogue
-        self._log = log
+    def __init__(self, pool: EnginePool, log: Logger) -> None:
+        self._pool, self._log = pool, log
         self._facts: dict[str, dict[str, object]] = {}  # what each states of itself, by name
 
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
             self._pool.changed.clear()
-            for name in self._pool.to_identify():
+            for backend in self._pool.to_identify():
                 try:
-                    await self._look_at(name)
+                    await self._look_at(backend.make(), backend.spec)
+                except EffectError as error:
+                    self._log.warning("replica_unknown", engine=backend.spec.name, code=error.fault.code)
                 except Exception as error:  # the others are identified all the same
                     report("replicas", error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_SECONDS if self._pool.to_identify() else None):
                     await self._pool.changed.wait()
 
-    async def _look_at(self, name: str) -> None:
-        spec = next((spec for spec in self._catalogue.values() if spec.name == name), None)
-        if spec is None:
-            return
+    async def _look_at(self, engine: Engine, spec: EngineSpec) -> None:
+        """Admit a replica, or exclude it. Raises EffectError: it cannot be identified now."""
         try:
-            found = await identify(self._pool.started(name), spec)
+            found = await identify(engine, spec)
         except RefusalError as refused:
             why = "it is not what was promoted or configured"
-            return self._refuse(name, refused.fault.code, why, refused.fault.message)
-        except EffectError as error:
-            self._log.warning("replica_unknown", engine=name, code=error.fault.code)
-            return
+            return self._refuse(spec.name, refused.fault.code, why, refused.fault.message)
         model = PurePath(str(found["model"])).name if found["model"] else None
         facts = {"build": found["build"], "model": model, "numerics": found["numerics"]}
-        for sibling in sorted(filter(self._pool.takes, self._pool.siblings(name))):
+        for sibling in sorted(filter(self._pool.takes, self._pool.siblings(spec.name))):
             for what, known in self._facts.get(sibling, {}).items():
                 if None not in (known, facts[what]) and known != facts[what]:
                     detail = f"its {what} is {facts[what]!s:.100}, and that of {sibling} {known!s:.100}"
                     why = f"its {what} is not that of {sibling}"
-                    return self._refuse(name, "mismatch_replica", why, detail)
-        self._facts[name] = facts
-        self._pool.identify(name)
-        self._log.info("replica_identified", engine=name)
+                    return self._refuse(spec.name, "mismatch_replica", why, detail)
+        self._facts[spec.name] = facts
+        self._pool.identify(spec.name)
+        self._log.info("replica_identified", engine=spec.name)
 
     def _refuse(self, name: str, code: str, why: str, detail: str) -> None:
         """`why` may be shown to anybody; `detail` may quote the engine, and is for operators."""

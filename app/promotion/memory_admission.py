@@ -1,7 +1,7 @@
 """Memory admission: whether engines fit into memory together, and which operation may load one now."""
 
 from collections.abc import Collection
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from app.promotion.state_machine import EffectError, FailureReason, Strategy
 from deploy.core.errors import DeployError
@@ -23,13 +23,10 @@ class MemoryAdmission:
     def strategy(self, loads: Collection[EngineSpec]) -> Strategy:
         """How to bring in engines beside those that run; where figures are missing, ADMIT decides later."""
         memory = self._guard.memory()
-        if not loads or memory is None:
-            return Strategy.BLUE_GREEN
-        try:
-            need = sum(map(self._guard.need, loads))
-        except DeployError:
-            need = 0  # ADMIT will report the error
-        return Strategy(strategy(memory.available, need, memory.floor))
+        with suppress(DeployError):  # ADMIT will report the error
+            if loads and memory is not None:
+                return strategy(memory.available, sum(map(self._guard.need, loads)), memory.floor)
+        return "blue_green"
 
     def admit(self, spec: EngineSpec) -> dict[str, object]:
         """Check that the memory for it is there; the figures as evidence. Raises EffectError."""

@@ -49,13 +49,9 @@ def waived_codes(active: Mapping[int, Override], model: str, engine: str) -> fro
 
 def active(reader: RegistryReader, now: datetime) -> dict[int, Override]:
     """The overrides that are active now, by the number of their audit event."""
-    granted, withdrawn = (
-        {event.seq: json.loads(event.detail) for event in reader.all(AuditEvent, verb=verb, order="seq")}
-        for verb in (VERB, WITHDRAWN)
-    )
-    for said in withdrawn.values():
-        granted.pop(said["granted"], None)
-    found = {seq: msgspec.convert(said, Override) for seq, said in granted.items()}
+    withdrawn = {json.loads(event.detail)["granted"] for event in reader.all(AuditEvent, verb=WITHDRAWN)}
+    granted = [event for event in reader.all(AuditEvent, verb=VERB) if event.seq not in withdrawn]
+    found = {event.seq: msgspec.json.decode(event.detail, type=Override) for event in granted}
     return {seq: one for seq, one in found.items() if parse_time(one.at) <= now < parse_time(one.expires)}
 
 

@@ -138,8 +138,8 @@ def commit(
     """Write what an event led to; `evidence` are the numbers that an effect's outcome rests on. Raises Conflict, and
     GenerationMoved: `live` is not where the plan found it, so the state before is to be fed the failure."""
     state, following, reason = after.state, after.state.effect, fault or after.state.fault
-    has_ended = event in (OperationEvent.DONE, OperationEvent.FAILED, OperationEvent.REFUSED)
-    ended = before.effect if has_ended else None
+    outcomes = (OperationEvent.DONE, OperationEvent.FAILED, OperationEvent.REFUSED)
+    ended = before.effect if event in outcomes else None
     detail: dict[str, object] = {
         "event": str(event),
         "effect": ended and ended.key,

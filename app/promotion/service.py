@@ -116,7 +116,7 @@ class PromotionService:
         plans = [state.plan for state, _ in unfinished]
         self._load(await startup.begin(self._deps, self._log, live, plans))
         waiting = sorted(gated & {engine for engines in live.values() for engine in engines})
-        watch = ReplicaWatch(self._deps.pool, self.catalogue, self._log)
+        watch = ReplicaWatch(self._deps.pool, self._log)
         self._tasks += [
             supervise(partial(self._verify_weights, waiting), "weights"),
             supervise(watch.run, "replicas"),
@@ -254,7 +254,7 @@ class PromotionService:
         try:
             with self.reporting_state():
                 await self._ask(plan, Action.CHECK)
-        except (RefusalError, EffectError) as refusal:
+        except EffectError as refusal:
             detail = {"engine": request.engine, "report": request.report, "code": refusal.fault.code}
             if not dry_run:
                 await self._note(actor, f"{request.kind}.refused", request.model, detail)
@@ -294,10 +294,11 @@ class PromotionService:
         for running in tuple(self._worker.running.values()):
             if running.state.takes(OperationEvent.BREACHED) and not running.state.goes_back:
                 try:
-                    with suppress(EffectError, StorageFailed):  # asked again before the incumbent is stopped
-                        await self._ask(running.state.plan, Action.RECHECK)
+                    await self._ask(running.state.plan, Action.RECHECK)
                 except RefusalError as refusal:
                     running.send(OperationEvent.BREACHED, refusal.fault)
+                except (EffectError, StorageFailed):
+                    pass  # asked again before the incumbent is stopped
 
     async def cancel(self, operation: str, by: str) -> dict[str, Any]:
         """Cancel an operation; its view. Raises UnknownThing, Refused (not_cancellable)."""

@@ -7,6 +7,7 @@ driver are all started at once.
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from math import inf
 
 from app.config.config import Config
 from app.engines.backend import Backend, loggable
@@ -26,8 +27,8 @@ from deploy.engine.spec import EngineSpec, spec_digest, spec_text
 
 HOLDER = "start"
 """The name under which a start holds the loading lease."""
-LOAD_SECONDS = 1800.0
-"""Seconds to wait for another process that loads an engine."""
+ACTOR = "configuration"
+"""The actor in the audit for decisions of the configuration."""
 
 
 def reconcile(
@@ -95,7 +96,7 @@ async def load(deps: Dependencies, log: Logger, waiting: list[EngineSpec]) -> No
     while waiting:
         spec = waiting.pop(0)
         try:
-            async with deps.memory.lease.held(HOLDER, wait_s=LOAD_SECONDS):
+            async with deps.memory.lease.held(HOLDER, wait_s=inf):
                 await _backend(deps, spec).up()
         except (DeployError, OSError) as error:
             why = loggable(error) if isinstance(error, DeployError) else error.strerror
@@ -107,12 +108,6 @@ def _backend(deps: Dependencies, spec: EngineSpec) -> Backend:
     models = deps.config.models
     serves = (name for name in models if spec.name in deps.pool.model_route(name).engines)
     return deps.pool.backend(spec, next(serves, next(iter(models))))
-
-
-# -------------------------------------------------------------------- the configuration
-
-ACTOR = "configuration"
-"""The actor in the audit for decisions of the configuration."""
 
 
 def record_configuration(

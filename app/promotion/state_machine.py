@@ -1,19 +1,16 @@
-"""How a model comes to be served by another engine: `TABLE` has every phase, its effects, and where each event leads.
+"""How a model comes to be served by another engine: where each event leads (`TABLE`), and the effects of each phase.
 
     queued -> preflight -> admitted -> starting -> healthy -> warming -> canary -> shifting
            -> switching (the point of no return is its commit) -> draining -> baking -> retiring -> succeeded
 
-An operation passes over a phase that has nothing to do in its plan: a rollback is neither warmed, questioned nor baked.
+An operation passes over a phase that has nothing to do in its plan.
 
 * **Intent, effect, outcome.** A state names the one effect that is to run next. The worker commits the state, runs the
   effect, and feeds its outcome back: after a kill, the stored state says what may have been begun.
-* **Effects are idempotent.** Each establishes a condition ("this engine runs"), whose key stays the same.
 * **Undo.** An event that ends an operation first leads to `rolling_back`, if anything was begun: the old engines serve
   again, and the new ones stop. From the switch on it always ends as `rolled_back`.
-* **Restart** (the gateway had stopped): before the switch the operation is undone; after it, it goes on at `resuming`; in
-  `rolling_back` it begins with the first effect again.
+* **Restart**: before the switch the operation is undone; after it, it goes on at `resuming`.
 * **The alias moves with the state**, in the transaction that commits it.
-* **Replicas are one set**: all of the new ones pass each phase, and all serve from the switch on.
 
 Pure. The fields of `OperationState` and `OperationPlan`, and the values of the enums, are stored in the registry: an old
 one must still be read.
@@ -22,7 +19,7 @@ one must still be read.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from app.errors.tree import Refused
 from app.registry.values import RouteChange
@@ -33,9 +30,6 @@ LONGEST_MESSAGE: Final = 4000
 """Characters of a reason."""
 
 
-# ----------------------------------------------------------------------------------------- the plan
-
-
 class OperationKind(StrEnum):
     """What was requested."""
 
@@ -43,11 +37,8 @@ class OperationKind(StrEnum):
     ROLLBACK = "rollback"
 
 
-class Strategy(StrEnum):
-    """Whether the memory holds the incumbent and the candidate at once; if not, the fallback serves meanwhile."""
-
-    BLUE_GREEN = "blue_green"
-    STOP_THEN_START = "stop_then_start"
+Strategy = Literal["blue_green", "stop_then_start"]
+"""Whether the memory holds the incumbent and the candidate at once; if not, the fallback serves meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +75,7 @@ class OperationPlan:
     def __post_init__(self) -> None:
         """Stop-then-start frees the incumbent's memory, so another engine must serve meanwhile."""
         pair = {*self.new, *self.old}
-        if self.strategy is Strategy.BLUE_GREEN:
+        if self.strategy == "blue_green":
             return
         if self.fallback is None or self.fallback in pair:
             why = f"there is no third to serve meanwhile: give {self.model} a fallback"
@@ -107,11 +98,8 @@ class OperationPlan:
     @property
     def shifts(self) -> bool:
         """Whether live traffic is shifted before the switch; not where the incumbent had to stop for the candidate."""
-        beside = self.strategy is Strategy.BLUE_GREEN
-        return beside and bool(self.shift_weights) and self.kind is OperationKind.PROMOTE
-
-
-# ------------------------------------------------------------------------ phases, events and effects
+        promotes = self.kind is OperationKind.PROMOTE
+        return promotes and self.strategy == "blue_green" and bool(self.shift_weights)
 
 
 class OperationPhase(StrEnum):
@@ -184,29 +172,23 @@ class FailureReason:
         object.__setattr__(self, "message", sound)
 
 
-class EffectEnding(Exception):
-    """An effect did not bring about what it should; `event` is what the operation makes of it."""
+class EffectError(Exception):
+    """An effect could not be done, so the operation is undone; `event` is what the operation makes of it."""
 
-    event: ClassVar[OperationEvent]
+    event = _E.FAILED
 
     def __init__(self, fault: FailureReason) -> None:
         super().__init__(f"{fault.code}: {fault.message}")
         self.fault = fault
 
 
-class EffectError(EffectEnding):
-    """It could not be done; the operation is undone."""
-
-    event = _E.FAILED
-
-
-class RefusalError(EffectEnding):
+class RefusalError(EffectError):
     """A check rejected the candidate; so is the operation."""
 
     event = _E.REFUSED
 
 
-class BreachError(EffectEnding):
+class BreachError(EffectError):
     """In live traffic the candidate exceeded a limit, failed or disappeared; it is rolled back."""
 
     event = _E.BREACHED
@@ -224,9 +206,6 @@ class Effect:
 
 EffectEvidence = dict[str, object]
 """Figures and digests that the outcome of an effect rests on, as JSON values."""
-
-
-# ----------------------------------------------------------------------------------------- the state
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +250,6 @@ class OperationState:
         """Whether the event is legal now."""
         return event in TABLE.get(self.phase, {})
 
-
-# ----------------------------------------------------------------------------------------- the table
 
 _BEFORE: Final = {_E.FAILED: _P.FAILED, _E.CANCEL: _P.CANCELLED, _E.RESTART: _P.FAILED}
 _CHECKED: Final = {**_BEFORE, _E.REFUSED: _P.REJECTED}
@@ -339,14 +316,14 @@ def _steps(state: OperationState) -> Steps:
 def _undo(plan: OperationPlan, has_served: bool) -> Steps:
     """The old engines serve again, and the new ones have stopped. No-op for an old one that serves."""
     old_serve = (*_each(plan.old, Action.START), (Action.ROUTE, plan.incumbent))
-    if plan.strategy is Strategy.BLUE_GREEN and (has_served or plan.shifts):
+    if plan.strategy == "blue_green" and (has_served or plan.shifts):
         return (*old_serve, *_each(plan.new, Action.DRAIN), *_stop(plan, plan.new))
     return (*(_make_room(plan, plan.new) if has_served else _stop(plan, plan.new)), *old_serve)
 
 
 def _make_room(plan: OperationPlan, engines: tuple[str, ...]) -> Steps:
     """With stop-then-start: the fallback serves, and the memory of the engines that served is freed."""
-    if plan.strategy is Strategy.BLUE_GREEN or plan.fallback is None:
+    if plan.strategy == "blue_green" or plan.fallback is None:
         return ()
     return ((Action.ROUTE, plan.fallback), *_each(engines, Action.DRAIN), *_stop(plan, engines))
 
@@ -366,9 +343,6 @@ def path(plan: OperationPlan) -> tuple[OperationPhase, ...]:
         phases.append(state.phase)
         state, _ = _enter(state, TABLE[state.phase][_E.DONE])
     return (*phases, state.phase)
-
-
-# ------------------------------------------------------------------------------ from phase to phase
 
 
 class IllegalOperationEvent(Exception):

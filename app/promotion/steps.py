@@ -39,11 +39,9 @@ from app.registry.errors import StorageFailed
 from app.telemetry.reply_window import ReplyWindow
 from deploy.core.errors import DeployError, LeaseHeld
 from deploy.engine.engine import EngineState
-from deploy.engine.supervised import Engine
 from gates.contracts.errors import ReportError
 from gates.report import checks
 from gates.report.files import VerifiedReport
-from gates.report.statement import Statement
 
 ANSWER_SECONDS = 0.5
 """How long a rollback waits for the registry; then it relies on what the registry said last."""
@@ -91,9 +89,6 @@ Handler = Callable[[Dependencies, OperationPlan, Effect], Awaitable[EffectEviden
 """Brings an effect about. Raises EffectError; a check also RefusalError, the bake also BreachError."""
 
 
-# ------------------------------------------------------------------------------------- eligibility
-
-
 async def check(
     deps: Dependencies, plan: OperationPlan, effect: Effect, reads_weights: bool = True
 ) -> EffectEvidence:
@@ -119,9 +114,6 @@ async def check(
 async def _records(deps: Dependencies, plan: OperationPlan) -> RegistryRecords:
     """The registry's records of a plan's report, with the refusals that overrides waive now."""
     return await deps.registry.run(lambda registry: records(registry, plan, datetime.now(UTC)))
-
-
-# ------------------------------------------------------------------------- memory, start and stop
 
 
 async def lease(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -158,17 +150,16 @@ async def start(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     try:
         lease = deps.memory.lease.held(plan.operation, wait_s=inf)
         async with lease if _loads(deps, effect.engine) else nullcontext():
-            engine = deps.pool.backend(spec, plan.model).make()
-            watches = effect.engine in plan.new and not deps.pool.is_up(spec.name)
-            with deps.memory.guarding(engine, loads=True) if watches else nullcontext():
-                await deps.pool.backend(spec, plan.model).up()
+            backend = deps.pool.backend(spec, plan.model)
+            watches = effect.engine in plan.new and not backend.is_up
+            with deps.memory.guarding(backend.make(), loads=True) if watches else nullcontext():
+                await backend.up()
     except DeployError as error:
         why = str(error).splitlines()[0]
         code = "memory_floor" if "memory_floor" in why else "start_failed"  # the memory guard's code
         raise EffectError(FailureReason(code, why)) from None
     deps.memory.lease.release(plan.operation)
-    state = deps.pool.states()[spec.name]
-    return {"engine": spec.name, "pid": state.pid}
+    return {"engine": spec.name, "pid": deps.pool.states()[spec.name].pid}
 
 
 async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -179,9 +170,6 @@ async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
     await deps.pool.take_down(name)
     freed = await deps.memory.wait_freed(name)
     return {"engine": name, "memory_came_back": freed}
-
-
-# ----------------------------------------------------------------------------------------- traffic
 
 
 async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -218,39 +206,27 @@ async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     return {"engine": name, "requests": waiting, "left": left}
 
 
-# ------------------------------------------------------------------------ checks of what runs
-
-
 async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
-    """The running engine is what the report and the spec say."""
+    """The running engine is what the report and the spec say, and computes with what the report states."""
     spec = deps.catalogue[effect.engine]
-    stated: Statement | None = None
-    waived: Collection[str] = ()
-    if plan.report is not None:
-        found = await _records(deps, plan)
-        waived = found.waived
-        report = await asyncio.to_thread(opened, found, deps.config.state_dir)
-        stated = report.statement if isinstance(report, VerifiedReport) else None
-    # Without a report, or with one of another engine that was let in, it has to match the configuration.
-    judged = stated.candidate.engine if stated is not None and "mismatch_engine" not in waived else None
     engine = deps.pool.backend(spec, plan.model).make()
+    if plan.report is None:  # it has to match the configuration
+        return await inspection.identify(engine, spec)
+    recorded = await _records(deps, plan)
+    report = await asyncio.to_thread(opened, recorded, deps.config.state_dir)
+    stated = report.statement if isinstance(report, VerifiedReport) else None
+    # So has an engine that was let in with a report of another one.
+    judged = stated.candidate.engine if stated and "mismatch_engine" not in recorded.waived else None
     evidence = await inspection.identify(engine, spec, judged)
-    if stated is None or "mismatch_numerics" in waived:
+    if stated is None or "mismatch_numerics" in recorded.waived:
         return evidence
-    return {**evidence, **await _numerics(deps, stated, engine)}
-
-
-async def _numerics(deps: Dependencies, stated: Statement, engine: Engine) -> EffectEvidence:
-    """Check that the running engine computes with what the report states. Raises RefusalError, EffectError."""
     _, policy = await asyncio.to_thread(gates_in_force, deps.config)
+    found = (await engine.describe())["numerics"]
     try:
-        found = (await engine.describe())["numerics"]
         permitted = checks.numerics(stated, found, engine.name, policy.numerics, runs=True)
     except ReportError as error:
         raise RefusalError(FailureReason(error.code, str(error))) from None
-    except DeployError as error:
-        raise EffectError(FailureReason("engine_down", str(error))) from None
-    return {"numerics": str(found), **({"differs": list(permitted)} if permitted else {})}
+    return {**evidence, **({"differs": list(permitted)} if permitted else {})}
 
 
 async def warm(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -267,13 +243,12 @@ async def probe(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
     """It answers the canary's questions, judged by the replies that the policy judges."""
     spec = deps.catalogue[effect.engine]
     suite, policy = await asyncio.to_thread(gates_in_force, deps.config)
-    questions = canary.canary_for(suite)
     state = _ready_state(deps, effect)
     target = target_of(spec, state)
     if policy.judged == "through":
         heard = hearing(deps.config.models[plan.model], spec.dialect, state.abilities)
         target = replace(target, hearing=heard)
-    return await canary.probe(target, questions)
+    return await canary.probe(target, canary.canary_for(suite))
 
 
 def _ready_state(deps: Dependencies, effect: Effect) -> EngineState:
@@ -283,9 +258,6 @@ def _ready_state(deps: Dependencies, effect: Effect) -> EngineState:
     if state is None or state.url is None:
         raise EffectError(FailureReason("engine_down", f"{name} is not up: {deps.pool.trouble(name)}"))
     return state
-
-
-# ------------------------------------------------------------------- live traffic: share and bake
 
 
 async def share(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -321,48 +293,33 @@ async def _watch_one(
     deps: Dependencies, plan: OperationPlan, engine: str, seconds: float, limits: BakeLimits
 ) -> EffectEvidence:
     """One of the candidates has behaved for so long."""
-    name, before = deps.catalogue.name(engine), deps.catalogue.name(plan.incumbent)
-    watch = ReplyWatch(
-        deps.reply_window,
-        plan.model,
-        name,
-        before,
-        limits=limits,
-        down=lambda: deps.pool.trouble(name),
-        probe=lambda: HANDLERS[Action.PROBE](deps, plan, Effect("", Action.PROBE, engine)),
-    )
+    names = deps.catalogue.name(engine), deps.catalogue.name(plan.incumbent)
+    down = partial(deps.pool.trouble, names[0])
+    effect = Effect("", Action.PROBE, engine)
+
+    async def ask() -> EffectEvidence:
+        return await HANDLERS[Action.PROBE](deps, plan, effect)
+
+    watch = ReplyWatch(deps.reply_window, plan.model, *names, limits=limits, down=down, probe=ask)
     return await watch.run(seconds)
 
 
-# -------------------------------------------------------------------------------------- the tables
-
-HANDLERS: Final[Mapping[Action, Handler]] = {
-    Action.CHECK: check,
-    Action.RECHECK: partial(check, reads_weights=False),
-    Action.LEASE: lease,
-    Action.ADMIT: admit,
-    Action.START: start,
-    Action.IDENTIFY: identify,
-    Action.WARM: warm,
-    Action.PROBE: probe,
-    Action.SHARE: share,
-    Action.ROUTE: route,
-    Action.DRAIN: drain,
-    Action.STOP: stop,
-    Action.WATCH: watch,
+_TABLE: Final[Mapping[Action, tuple[Handler, float | None]]] = {
+    Action.CHECK: (check, 900.0),
+    Action.RECHECK: (partial(check, reads_weights=False), 60.0),
+    Action.LEASE: (lease, 1800.0),
+    Action.ADMIT: (admit, 300.0),
+    Action.START: (start, 3600.0),
+    Action.IDENTIFY: (identify, 900.0),
+    Action.WARM: (warm, 900.0),
+    Action.PROBE: (probe, 600.0),
+    Action.SHARE: (share, None),
+    Action.ROUTE: (route, 3600.0),
+    Action.DRAIN: (drain, None),
+    Action.STOP: (stop, 300.0),
+    Action.WATCH: (watch, None),
 }
-
-TIMEOUTS: Final[Mapping[Action, float]] = {
-    Action.CHECK: 900.0,
-    Action.RECHECK: 60.0,
-    Action.LEASE: 1800.0,
-    Action.ADMIT: 300.0,
-    Action.START: 3600.0,
-    Action.IDENTIFY: 900.0,
-    Action.WARM: 900.0,
-    Action.PROBE: 600.0,
-    Action.ROUTE: 3600.0,
-    Action.STOP: 300.0,
-}
-"""Seconds until an effect counts as failed; hashing, loading and compiling a large engine takes minutes.
-Drain, share and watch are not listed: they end by their own bounds."""
+"""Handlers, and the seconds until an effect counts as failed; hashing, loading and compiling a large engine takes minutes.
+None: it ends by its own bounds."""
+HANDLERS: Final = {action: handler for action, (handler, _) in _TABLE.items()}
+TIMEOUTS: Final = {action: seconds for action, (_, seconds) in _TABLE.items() if seconds}

@@ -45,7 +45,7 @@ class ReplyWatch:
         )
         self._turn_is_due = self._now() + limits.probe_every_s
         self._turns, self._begun, self._good = 0, -inf, -inf  # when a turn began last, and last a good one
-        self._answer: EffectEvidence = {}  # the evidence of the last one
+        self._answered_after = 0.0  # seconds to the first content of the last one
 
     async def run(self, seconds: float) -> EffectEvidence:
         """Watch for so many seconds; the evidence.
@@ -96,27 +96,24 @@ class ReplyWatch:
         if broken is not None:  # unless the incumbent's replies of now show the same
             now = self._fresh()
             broken = bake.breach(replace(self._state, bounds=now.bounds))
-            if broken and (broken.code == "bake_errors" or self._is_slow(broken, now.usual)):
+            is_slow = broken and broken.code == "bake_slow" and self._answered_after > (now.usual or inf)
+            if broken and (broken.code == "bake_errors" or is_slow):
                 raise BreachError(broken)
             if broken and self._suspicion is None:
-                self._answer, self._turn_is_due = {}, -inf
+                self._answered_after, self._turn_is_due = 0.0, -inf
         self._suspicion = broken
-
-    def _is_slow(self, live: FailureReason, usual: float | None) -> bool:
-        first = self._answer.get("first_content_s")
-        return live.code == "bake_slow" and isinstance(first, float) and usual is not None and first > usual
 
     def _take_turns(self) -> None:
         """Send synthetic requests, one at a time, when they are due. Raises BreachError: one was answered badly."""
         if self._turn is not None and self._turn.done():
             turn, self._turn = self._turn, None
             try:
-                self._answer = turn.result()
+                first = turn.result().get("first_content_s")
             except EffectError as error:
-                message = f"a synthetic turn went badly: {error.fault.message}"
-                if (live := self._suspicion) is not None:
-                    raise BreachError(FailureReason(live.code, f"{live.message}; {message}")) from None
-                raise BreachError(FailureReason("bake_probe", message)) from None
+                live, message = self._suspicion, f"a synthetic turn went badly: {error.fault.message}"
+                fault = FailureReason(live.code, f"{live.message}; {message}") if live else None
+                raise BreachError(fault or FailureReason("bake_probe", message)) from None
+            self._answered_after = first if isinstance(first, float) else 0.0
             self._good, self._turns = self._begun, self._turns + 1
             self._turn_is_due = min(self._turn_is_due, self._now() + self._limits.probe_every_s)
         if self._turn is None and self._now() >= self._turn_is_due:

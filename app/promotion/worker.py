@@ -19,7 +19,7 @@ from app.promotion.state_machine import (
     FINAL,
     Action,
     Effect,
-    EffectEnding,
+    EffectError,
     EffectEvidence,
     FailureReason,
     OperationEvent,
@@ -67,19 +67,13 @@ class RunningOperation:
     """An operation that has not ended, or whose end is not written; and the signal that was sent to it."""
 
     def __init__(self, state: OperationState, created: str) -> None:
-        self.state = state
-        self.created = created
+        self.state, self.created, self.id = state, created, state.plan.operation
         self.entered = time.monotonic()  # when the present phase began
         self.signal: asyncio.Future[Happening] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         # Of the latest step that runs ahead, after those before it.
         self.writing: asyncio.Task[None] | None = None
-
-    @property
-    def id(self) -> str:
-        """The operation's."""
-        return self.state.plan.operation
 
     @property
     def is_behind(self) -> bool:
@@ -93,23 +87,19 @@ class RunningOperation:
             written.result()
 
     def send(self, event: OperationEvent, fault: FailureReason) -> None:
-        """Interrupt the present effect with a signal; the first one counts."""
-        if not self.signal.done():
+        """Interrupt the present effect with a signal that is legal now; the first one counts."""
+        if self.state.takes(event) and not self.signal.done():
             self.signal.set_result(Happening(event, fault))
 
     def cancel(self, by: str) -> None:
         """Send an operator's cancel."""
         self.send(OperationEvent.CANCEL, FailureReason("cancelled", f"cancelled by {by}"))
 
-    def received(self) -> Happening | None:
-        """The signal, if it is legal now; a signal that came too late is dropped."""
-        if not self.signal.done():
-            return None
-        signal = self.signal.result()
-        if self.state.takes(signal.event):
-            return signal
-        self.signal = asyncio.get_running_loop().create_future()
-        return None
+    def enter(self, state: OperationState) -> None:
+        """Be in another state; a signal that came too late is dropped."""
+        self.state = state
+        if self.signal.done() and not state.takes(self.signal.result().event):
+            self.signal = asyncio.get_running_loop().create_future()
 
 
 class PromotionWorker:
@@ -167,8 +157,6 @@ class PromotionWorker:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    # --------------------------------------------------------------------------------------- steps
-
     async def _run_isolated(self, running: RunningOperation, event: OperationEvent) -> None:
         """Run one operation; its failures do not affect another."""
         try:
@@ -207,7 +195,7 @@ class PromotionWorker:
             signal = Happening(OperationEvent.FAILED, FailureReason("generation_moved", str(error)))
         if signal is not None:
             return await self._advance(running, signal)
-        running.state = after.state
+        running.enter(after.state)
         self._stepped(running, before.phase)
 
     def _write_later(self, running: RunningOperation, write: Write) -> asyncio.Task[None]:
@@ -225,8 +213,8 @@ class PromotionWorker:
             running.check_written()
             if running.writing is None and await self._deps.registry.write(write):
                 return None
-            if signal := running.received():
-                return signal
+            if running.signal.done():
+                return running.signal.result()
             if time.monotonic() > until:
                 why = "the registry cannot be written, and nothing watches the candidate meanwhile"
                 return Happening(OperationEvent.BREACHED, FailureReason("state_unavailable", why))
@@ -252,20 +240,14 @@ class PromotionWorker:
         )
         self._notify()
 
-    # ------------------------------------------------------------------------------------- effects
-
     async def _run_effect(self, running: RunningOperation, effect: Effect) -> Happening:
-        """Run an effect to its outcome, or until a legal signal interrupts it."""
+        """Run an effect to its outcome, or until a signal interrupts it."""
         handling = asyncio.create_task(self._handle(running.state, effect), name=effect.key)
         try:
-            while True:
-                await _first(handling, running.signal)
-                if not running.signal.done():
-                    return handling.result()
-                if signal := running.received():
-                    if effect.action is Action.STOP:
-                        await asyncio.wait([handling])  # a stop is not interrupted half-way
-                    return signal
+            await _first(handling, running.signal)
+            if effect.action is Action.STOP:
+                await asyncio.wait([handling])  # a stop is not interrupted half-way
+            return running.signal.result() if running.signal.done() else handling.result()
         finally:
             await _cancelled(handling)
 
@@ -279,7 +261,7 @@ class PromotionWorker:
             evidence = {"seconds": round(time.monotonic() - began, 3), **found}
             canonical(evidence)
             return Happening(OperationEvent.DONE, None, evidence)
-        except EffectEnding as error:
+        except EffectError as error:
             fault = error.fault
             event = error.event if state.takes(error.event) else event
         except DecodeError as error:  # no audit can hold it

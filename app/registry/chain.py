@@ -16,8 +16,7 @@ from gates.decode.decoder import DecodeError, canonical
 
 GENESIS: Final = AuditEvent(
     seq=0, at="", actor="", verb="", subject="", operation=None, detail="", prev_hash="", hash="0" * 64
-)
-"""Before the first event."""
+)  # before the first event
 
 
 def link(head: AuditEvent, entry: AuditEntry) -> AuditEvent:

@@ -40,7 +40,6 @@ _FILE_FAULTS: Final = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL),
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ESTALE), _MISSING),
 }
-_NO_REGISTRY: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _BUSY_SECONDS: Final = 2.0  # how long a commit waits for a reader that holds the file
 
 
@@ -181,7 +180,7 @@ def translated(where: str = "") -> Iterator[None]:
         raise Conflict(f"the registry refuses it: {error}") from None
     except sqlite3.Error as error:
         primary = int(getattr(error, "sqlite_errorcode", 0)) & 0xFF  # the rest says how it came about
-        if where and primary in _NO_REGISTRY:
+        if where and primary in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             raise NotARegistry(f"{where}{error}; put it aside, or back from a copy") from None
         words, code = _SQLITE_FAULTS.get(primary, _OTHER)
         raise StorageFailed(where + words.format(error), code) from None

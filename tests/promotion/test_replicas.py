@@ -1,7 +1,7 @@
 """Three replicas take the places of three others under callers whose streams are open, and go back."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -33,7 +33,7 @@ async def promoted(it: Stage, engines: list[str], report: str) -> tuple[int, Any
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 async def test_a_promotion_of_three_and_back_loses_no_reply(
     tmp_path: Path, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,6 @@ from app.promotion.state_machine import (
     OperationKind,
     OperationPlan,
     OperationState,
-    Strategy,
     step,
 )
 from app.registry.registry import Registry
@@ -146,7 +145,7 @@ class Gateway:
         return OperationPlan(
             operation=f"op{self.registry.head().seq}", kind=kind, model="annie", candidate=candidate, incumbent=self.live,
             candidates=self.set_of(candidate)[1:], incumbents=self.set_of(self.live)[1:],
-            strategy=Strategy.BLUE_GREEN if self.world.room > 1 else Strategy.STOP_THEN_START,
+            strategy="blue_green" if self.world.room > 1 else "stop_then_start",
             generation=live.generation, previous=previous.engine if previous else None, fallback=SPARE,
             resident=(SPARE,), report="r" if kind is OperationKind.PROMOTE else None, shift_weights=(5, 50),
         )  # fmt: skip

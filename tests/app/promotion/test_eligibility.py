@@ -19,7 +19,6 @@ from app.promotion.state_machine import (
     OperationKind,
     OperationPlan,
     RefusalError,
-    Strategy,
 )
 from app.registry.registry import Registry
 from app.registry.values import AuditEntry, KnownEngine, KnownReport, Revocation, Thing
@@ -331,7 +330,7 @@ class Place:
     def found(self, report: str | None) -> RegistryRecords:
         plan = OperationPlan(
             operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="new", incumbent="old",
-            strategy=Strategy.BLUE_GREEN, generation=1, report=report,
+            strategy="blue_green", generation=1, report=report,
         )  # fmt: skip
         return records(self.registry, plan, WHEN)
 

@@ -13,7 +13,6 @@ from app.promotion.state_machine import (
     OperationPhase,
     OperationPlan,
     OperationState,
-    Strategy,
     step,
 )
 from app.registry.errors import GenerationMoved
@@ -23,7 +22,7 @@ from gates.decode.decoder import canonical, encode
 
 NOW = "2026-11-21T06:00:00Z"
 PLAN = OperationPlan(
-    operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="new", incumbent="old", strategy=Strategy.BLUE_GREEN,
+    operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="new", incumbent="old", strategy="blue_green",
     generation=1, report="r",
 )  # fmt: skip
 

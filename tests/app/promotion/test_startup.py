@@ -16,7 +16,6 @@ from app.promotion.state_machine import (
     OperationEvent,
     OperationKind,
     OperationPlan,
-    Strategy,
     step,
 )
 from app.registry.registry import Registry
@@ -65,7 +64,7 @@ def promoted(
     assert live is not None and live.engine is not None
     plan = OperationPlan(
         operation=f"op{registry.head().seq}", kind=OperationKind.PROMOTE, model="annie", candidate=shelf.digest(engine),
-        incumbent=live.engine, strategy=Strategy.BLUE_GREEN, generation=live.generation, report=report,
+        incumbent=live.engine, strategy="blue_green", generation=live.generation, report=report,
     )  # fmt: skip
     repository.begin(registry, plan, at=AT, actor="test")
     (row,) = registry.all(OperationRow, id=plan.operation)

@@ -19,7 +19,6 @@ from app.promotion.state_machine import (
     OperationPhase,
     OperationPlan,
     OperationState,
-    Strategy,
     step,
 )
 from app.promotion.steps import HANDLERS, TIMEOUTS
@@ -30,12 +29,12 @@ P, E = OperationPhase, OperationEvent
 FAULT = FailureReason("code", "message")
 BLUE = OperationPlan(
     operation="op", kind=OperationKind.PROMOTE, model="annie", candidate="new", incumbent="old", previous="older",
-    strategy=Strategy.BLUE_GREEN, generation=7, fallback="spare", resident=("spare",), report="sha256:r",
+    strategy="blue_green", generation=7, fallback="spare", resident=("spare",), report="sha256:r",
 )  # fmt: skip
-TIGHT = replace(BLUE, strategy=Strategy.STOP_THEN_START)
+TIGHT = replace(BLUE, strategy="stop_then_start")
 BACK = replace(BLUE, kind=OperationKind.ROLLBACK, report=None, previous="new")
 SHARED = replace(BLUE, shift_weights=(5, 25))
-PAIR = replace(BLUE, candidates=("new2",), incumbents=("old2",), strategy=Strategy.STOP_THEN_START)
+PAIR = replace(BLUE, candidates=("new2",), incumbents=("old2",), strategy="stop_then_start")
 PLANS = {"blue_green": BLUE, "stop_then_start": TIGHT, "rollback": BACK, "shifting": SHARED, "replicas": PAIR}
 
 
@@ -194,9 +193,9 @@ def test_a_resident_engine_is_never_stopped() -> None:
 @pytest.mark.parametrize(
     "changes, why",
     [
-        ({"fallback": None, "strategy": Strategy.STOP_THEN_START}, "fallback"),
-        ({"fallback": "old", "strategy": Strategy.STOP_THEN_START}, "fallback"),
-        ({"resident": ("old",), "strategy": Strategy.STOP_THEN_START}, "has to stay"),
+        ({"fallback": None, "strategy": "stop_then_start"}, "fallback"),
+        ({"fallback": "old", "strategy": "stop_then_start"}, "fallback"),
+        ({"resident": ("old",), "strategy": "stop_then_start"}, "has to stay"),
     ],
 )
 def test_a_plan_that_would_interrupt_service_is_refused(changes: dict[str, object], why: str) -> None:
