@@ -1,9 +1,9 @@
 """Inspection of a running engine: what it is, compared with what was judged.
 
 The engine may have been started before the configuration was edited, from a file that was replaced since, or by
-somebody else. So the kernel is asked for the command line of a process that may outlive us, Docker for what the
-container was made from, and the engine for its model; the weights' files are hashed, and their metadata compared with
-those before the load. An engine that we do not run (driver url) can only be asked for its build and its model.
+somebody else. So the kernel is asked for a process's command line, Docker for what the container was made from, and the
+engine for its model; the weights' files are hashed, and their metadata compared with those before the load. An engine
+that we do not run (driver url) can only be asked for its build and its model.
 
 A replica is identified after every start, before its first request, and what it states must equal what the other
 replicas state. One that differs gets no requests; one that cannot be identified is asked again.

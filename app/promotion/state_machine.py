@@ -345,22 +345,17 @@ def path(plan: OperationPlan) -> tuple[OperationPhase, ...]:
     return (*phases, state.phase)
 
 
-class IllegalOperationEvent(Exception):
-    """This event cannot happen in this state; nothing was changed."""
-
-
 class Transition(NamedTuple):
-    """The result of an event. The runner commits `state` and the `change` of the aliases in one transaction, then runs the
-    effect of `state`."""
+    """The result of an event; `state` and the `change` of the aliases are committed in one transaction."""
 
     state: OperationState
     change: RouteChange | None = None
 
 
 def step(state: OperationState, event: OperationEvent, fault: FailureReason | None = None) -> Transition:
-    """The operation after an event, and its reason. Raises IllegalOperationEvent."""
+    """The operation after an event, and its reason. Raises ValueError: it cannot happen now."""
     if not state.takes(event):
-        raise IllegalOperationEvent(f"{event} while {state.phase}")
+        raise ValueError(f"{event} while {state.phase}")
     to = TABLE[state.phase][event]
     if event is _E.DONE:
         after = replace(state, at=state.at + 1, tries=0)

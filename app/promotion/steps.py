@@ -168,8 +168,7 @@ async def stop(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effec
     if deps.is_needed(plan, effect.engine):
         return {"engine": name, "serves": True}
     await deps.pool.take_down(name)
-    freed = await deps.memory.wait_freed(name)
-    return {"engine": name, "memory_came_back": freed}
+    return {"engine": name, "memory_came_back": await deps.memory.wait_freed(name)}
 
 
 async def route(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
@@ -202,8 +201,7 @@ async def drain(deps: Dependencies, plan: OperationPlan, effect: Effect) -> Effe
         return {"engine": name, "serves": True}
     seconds = max(model.timeouts.total for model in deps.config.models.values())
     waiting = deps.pool.open(name)
-    left = await deps.pool.drain(name, seconds)
-    return {"engine": name, "requests": waiting, "left": left}
+    return {"engine": name, "requests": waiting, "left": await deps.pool.drain(name, seconds)}
 
 
 async def identify(deps: Dependencies, plan: OperationPlan, effect: Effect) -> EffectEvidence:
