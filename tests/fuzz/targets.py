@@ -158,7 +158,6 @@ async def _read_reply(reads: Sequence[bytes]) -> tuple[Any, ...]:
         if transport.closed or (poured and reply.complete):
             break
         reply.data_received(read)
-        await asyncio.sleep(0)  # the read is processed
         if answered.done() and not answered.exception() and not poured:
             poured = True
             reply.set_body_consumer(body)

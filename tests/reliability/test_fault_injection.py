@@ -20,8 +20,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from app.proxy.reply_writer import ReplyWriter
 from app.upstream.client import Upstream
-from app.upstream.connection import EngineReply
 from tests.app.house import TOOLS, GatewayFixture, config, eventually, forget, frames, run, said
 from tests.scale import PATIENCE, scaled
 from tests.script import DONE, Head, Say, Step, Wait, finish, role, text, thought, usage
@@ -40,9 +40,9 @@ SERVING = (
 )  # fmt: skip
 OURS = {"send", "set_body_consumer", "pause", "close", "abort"}
 """Methods of the reading modules that the gateway calls on its own account."""
-NOT_RAISING = {EngineReply._received, Upstream.give_back}
-"""The event loop calls the one with a read, and each request ends with the other: an exception before its first line would lose
-the read, or leave the connection where it is."""
+NOT_RAISING = {ReplyWriter._flush, Upstream.give_back}
+"""The event loop calls the one to write, and each request ends with the other: an exception before its first line would lose
+what is to be written, or leave the connection where it is."""
 RAISED = (ValueError, RecursionError, MemoryError, StopIteration, AssertionError, asyncio.CancelledError)
 PLACES = (0.0, 0.5, 0.9)  # of the calls that a whole run makes
 EACH = scaled(1, len(PLACES))
