@@ -18,6 +18,7 @@ from app.proxy.context import Headers, RequestContext
 from app.upstream.connection import EngineReply
 from gates.reply.events import Broken, Done, Event, Usage
 
+MAX_PENDING_BYTES = 64 << 10  # may wait for the end of the iteration, in which an engine may send megabytes
 FINISH_SECONDS = 1.0  # how long the end of a broken reply may wait for a caller who does not read
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -108,7 +109,7 @@ class ReplyWriter:
     def write(self, body: bytes, is_last: bool = False) -> None:
         """Write a part of a stream, or a whole message."""
         cycle, context = self._cycle, self._context
-        if cycle.disconnected or cycle.transport.is_closing():
+        if cycle.disconnected:
             return
         data = b"%x\r\n%b\r\n" % (len(body), body) if body and context.stream else body
         if not context.begun:
@@ -128,6 +129,8 @@ class ReplyWriter:
             if not self._pending:
                 self._loop.call_soon(self._flush)
             self._pending += data
+            if len(self._pending) > MAX_PENDING_BYTES:
+                self._flush()
 
     def _flush(self) -> None:
         # Engines make a token for every stream in one step. To write when all that came in this iteration of the loop is

@@ -165,9 +165,11 @@ class EngineReply(asyncio.Protocol):
                 self._unasked()
             parts, sink = self._parts, self._sink
             body = parts[0] if len(parts) == 1 else b"".join(parts)
-            self._framing = max(self._framing + len(data) - (FRAMING_PER_BODY_BYTE + 1) * len(body), 0)
-            if self._framing > MAX_HEAD_BYTES and not self.complete:
-                raise _too_large()
+            unpaid = len(data) - (FRAMING_PER_BODY_BYTE + 1) * len(body)
+            if unpaid > 0 or self._framing:
+                self._framing = max(self._framing + unpaid, 0)
+                if self._framing > MAX_HEAD_BYTES and not self.complete:
+                    raise _too_large()
             if sink is not None and body:  # not by `_deliver`: a call costs each chunk
                 parts.clear()
                 sink.data(body)
