@@ -34,9 +34,8 @@ def digest(event: AuditEvent) -> str:
     return hashlib.sha256(previous.encode() + canonical(content)).hexdigest()
 
 
-def verify(events: Iterable[AuditEvent]) -> AuditEvent:
-    """The last event of a whole chain. Raises ChainBroken: the first event that is missing, altered or out of place."""
-    head = GENESIS
+def verify(events: Iterable[AuditEvent], head: AuditEvent = GENESIS) -> AuditEvent:
+    """The last of the events behind `head`. Raises ChainBroken: the first that is missing, altered or out of place."""
     for event in events:
         if event.seq != head.seq + 1:
             raise ChainBroken(head.seq + 1, f"is missing; event {event.seq} comes next")
