@@ -7,7 +7,7 @@ DasGupta (2001), Statistical Science 16:101-133.
 
 from collections.abc import Callable
 from functools import lru_cache
-from math import exp, fsum, lgamma, log, log1p, sqrt
+from math import exp, lgamma, log, log1p, sqrt
 from statistics import NormalDist
 
 
@@ -27,10 +27,16 @@ def pmf(k: int, n: int, p: float) -> float:
 
 
 def cdf(k: int, n: int, p: float) -> float:
-    """The probability of at most k of n: the sum of the smaller tail, or 1 without it."""
-    if k < n * p:
-        return fsum(pmf(i, n, p) for i in range(k + 1))
-    return 1.0 - fsum(pmf(i, n, p) for i in range(k + 1, n + 1))
+    """The probability of at most k of n: the smaller tail, or 1 without it. The work grows with the square root of n."""
+    if k >= n * p:
+        return 1.0 - cdf(n - k - 1, n, 1.0 - p) if k < n else 1.0
+    term = total = pmf(k, n, p)  # the largest of the tail; those that no longer count are left out
+    for i in range(k, 0, -1):
+        term *= i * (1.0 - p) / ((n - i + 1) * p)
+        total += term
+        if term < 1e-18 * total:
+            break
+    return total
 
 
 def tail(k: int, n: int, p: float) -> float:

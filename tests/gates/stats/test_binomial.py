@@ -31,6 +31,13 @@ def test_chances_are_scipys(share: tuple[int, int], p: float) -> None:
     assert isclose(tail(k, n, p), stats.binom.sf(k - 1, n, p), rel_tol=1e-9, abs_tol=1e-12)
 
 
+def test_a_bound_of_many_costs_a_term_for_each_step() -> None:
+    """A bake takes bounds of up to 2,048 replies in the event loop."""
+    pmf.cache_clear()
+    clopper_pearson_upper(1024, 2048, 0.99)
+    assert pmf.cache_info().misses < 200
+
+
 @given(shares, confidences)
 def test_two_sided_intervals_are_scipys(share: tuple[int, int], confidence: float) -> None:
     k, n = share
