@@ -96,6 +96,8 @@ class Forbidden(RequestError, status=403, code="host_not_allowed"):
 class UnknownThing(RequestError, status=404, code="not_found"):
     """No such path on this listener; or the requested object does not exist, and the code names its kind."""
 
+    statuses = {"model_not_found": 404}
+
 
 class Refused(RequestError, status=409, code="busy"):
     """The operation is not allowed, or not possible, in the present state; the code says why."""

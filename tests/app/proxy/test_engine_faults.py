@@ -32,6 +32,7 @@ OPENAI_ERROR = {
 }
 VLLM_ERROR = {"error": {"message": "no, because", "type": "BadRequestError", "param": None, "code": 400}}
 LENT = {"error": {"message": "no, because", "code": "engine_busy"}}
+NO_MODEL = {"error": {"message": "no, because", "code": "model_not_found"}}
 SENTENCE_CODE = {"error": {"message": "no", "type": "the prompt was: secret", "code": "secret words"}}
 
 BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
@@ -68,6 +69,7 @@ BEFORE: dict[str, tuple[tuple[Step, ...], int, str, str]] = {
         "invalid_request_error",
     ),
     "an error first, by a name of ours": ((Head(), Say(event(LENT)), Say(DONE)), 502, "engine_error", "upstream_error"),
+    "an error first, by one of many names": ((Head(), Say(event(NO_MODEL)), Say(DONE)), 502, "engine_error", "upstream_error"),
     "bad JSON first": ((Head(), Say(b"data: {nope\n\n"), Say(DONE)), 502, "upstream_malformed", "upstream_error"),
     "a line without end first": (
         (Head(), *[Say(b"data: " + b"x" * 65_536)] + [Say(b"x" * 65_536)] * 17),
