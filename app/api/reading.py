@@ -98,7 +98,9 @@ def json_object(raw: bytes, turns: str = "", max_turns: int = 0) -> dict[str, An
 
 def field_error(error: ValidationError, body: Any) -> BadField:
     """The deepest fault, which is the most specific one if a value may have several types."""
-    fault = max(error.errors(include_url=False), key=lambda e: len(e["loc"]))
+    # Of equally deep ones, a wrong value: a tool of another kind lacks what ours have.
+    found = error.errors(include_url=False)
+    fault = max(found, key=lambda e: (len(e["loc"]), e["type"] != "missing"))
     kind, message = fault["type"], fault["msg"]
     param = _path_in(body, fault["loc"], kind == "missing")
     param += ".type" if kind.startswith("union_tag") else ""
