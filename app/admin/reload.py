@@ -55,8 +55,11 @@ class Reloader:
         try:
             config = await asyncio.to_thread(self._read)
             token = await asyncio.to_thread(self._access.token_for, config)
-        except (ConfigError, OSError, UnicodeDecodeError) as error:
+        except ConfigError as error:
             raise Refused(f"{error}; nothing was changed", "configuration_invalid") from None
+        except (OSError, UnicodeDecodeError) as error:
+            why = f"gateway.state: admin.token: {getattr(error, 'strerror', 'not UTF-8 text')}"
+            raise Refused(f"{why}; nothing was changed", "configuration_invalid") from None
         keys, restart = changed_keys(self.config, config, self._promotions.engines_in_use())
         if restart:
             cure = "restart the gateway, or put the file back; nothing was changed"

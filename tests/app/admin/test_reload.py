@@ -110,6 +110,14 @@ async def test_a_model_comes_with_its_engine_and_answers(tmp_path: Path) -> None
         assert (await operate(home, "POST", "/admin/overrides", waived)).status == 201
 
 
+def break_the_token(file: File) -> None:
+    file.section("secrets", admin_token=None)
+    assert isinstance(file.now, Config)
+    path = file.now.state_dir / "admin.token"
+    path.touch(0o600)
+    path.write_bytes(b"\xff")
+
+
 REFUSED: dict[str, tuple[Callable[[File], None], str, str]] = {
     "who is live": (lambda file: file.model(live=("other",)), "restart_required", "models.annie.live"),
     "a fallback": (lambda file: file.model(fallback=("other",)), "restart_required", "a restart is needed for models.annie.fallback:"),
@@ -118,6 +126,7 @@ REFUSED: dict[str, tuple[Callable[[File], None], str, str]] = {
         "restart_required", "a restart is needed for engines.scripted.url, models.annie: restart"),
     "a file that is wrong": (lambda file: setattr(file, "now", ConfigError("x.toml: gateway.lisen: unknown key")),
                              "configuration_invalid", "gateway.lisen"),
+    "a token that is no text": (break_the_token, "configuration_invalid", "gateway.state: admin.token: not UTF-8 text;"),
 }  # fmt: skip
 
 
