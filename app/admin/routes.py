@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.responses import Response, StreamingResponse
 
 from app.access.service import AccessService, RegistryRunner
@@ -39,6 +39,7 @@ _SMALL = Uploads(LITTLE_BYTES)
 MAX_EVENTS = 1000
 
 Count = Annotated[int, Query(ge=0, le=10**15)]
+FlaggerHook = Literal["confirm-rollout", "confirm-promotion", "rollback"]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=128)]
 
 
@@ -55,6 +56,11 @@ class RollbackBody(AdminBody):
 class PromoteBody(RollbackBody):
     engine: str | Annotated[list[str], Field(min_length=1, max_length=MAX_REPLICAS)]
     report: str | None = Field(default=None, max_length=100)
+
+
+class FlaggerBody(BaseModel):  # the canary's name, namespace, phase and checksum decide nothing
+    model: str = Field(validation_alias=AliasPath("metadata", "model"))
+    engine: str = Field(validation_alias=AliasPath("metadata", "engine"))
 
 
 class OverrideBody(AdminBody):
@@ -105,6 +111,12 @@ def _add_requests(routes: APIRouter, promotions: PromotionService) -> None:
         body = await read_body(request, RollbackBody)
         wanted = PromotionRequest(kind=OperationKind.ROLLBACK, model=body.model, key=key)
         return await _ask(request, promotions, wanted, dry_run)
+
+    @routes.post("/admin/flagger/{hook}")
+    async def flagger(request: Request, hook: FlaggerHook) -> Response:
+        asked = await read_body(request, FlaggerBody)
+        ask = promotions.went_back if hook == "rollback" else promotions.eligible
+        return reply(request, await ask(asked.model, promotions.catalogue.digest(asked.engine)))
 
 
 async def _ask(

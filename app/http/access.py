@@ -5,7 +5,9 @@ It does not wrap `send`, so that a streamed chunk costs nothing more.
 
 import random
 import re
+from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,5 +87,9 @@ class AccessControl:
         if not has_keys or not path.startswith(self.guarded) or path in self.open_paths:
             return None
         api_key = headers.get(b"x-api-key", b"") if self.takes_api_key else b""
-        authorization = headers.get(b"authorization", b"")
-        return self.keys.check(authorization.decode("latin-1"), api_key.decode("latin-1"))
+        authorization = headers.get(b"authorization", b"").decode("latin-1")
+        # Flagger knows a URL alone, http://any:KEY@host. It only asks: a browser adds Basic to what a website sends.
+        if path.startswith("/admin/flagger/") and authorization[:6].lower() == "basic ":
+            with suppress(ValueError):
+                authorization = "Bearer " + b64decode(authorization[6:]).decode("latin-1").partition(":")[2]
+        return self.keys.check(authorization, api_key.decode("latin-1"))

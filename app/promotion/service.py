@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from app.config.config import Config
+from app.engines.identity import manifest_of
 from app.engines.pool import EnginePool
 from app.errors.tree import Refused, UnknownThing
 from app.promotion import overrides, repository, requests, startup, steps
@@ -25,6 +26,7 @@ from app.promotion.state_machine import (
     EffectError,
     FailureReason,
     OperationEvent,
+    OperationKind,
     OperationPlan,
     OperationState,
     RefusalError,
@@ -34,7 +36,7 @@ from app.promotion.views import operation_view, plan_view, row_view, step_view
 from app.promotion.worker import PromotionWorker, RunningOperation
 from app.registry.errors import Conflict, StorageFailed
 from app.registry.registry import Registry, RegistryReader
-from app.registry.values import AuditEntry, KnownEngine, OperationRow, Revocation
+from app.registry.values import AuditEntry, KnownEngine, KnownReport, OperationRow, Revocation
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from app.telemetry.reply_window import ReplyWindow
@@ -309,6 +311,29 @@ class PromotionService:
             raise Refused(f"{operation} cannot be cancelled: {cure}", "not_cancellable")
         running.cancel(by)
         return shown
+
+    async def eligible(self, model: str, engine: str) -> dict[str, Any]:
+        """Why an engine may serve, by the latest report about its weights; their manifest is believed. Raises Refused."""
+        self._deps.config.model(model)
+        self._worker.check_free(model)  # the bake of one that serves is to judge first
+        weights = await asyncio.to_thread(manifest_of, self.catalogue[engine])
+        found = await self.do(lambda registry: registry.all(KnownReport, artefact=weights and weights.root))
+        report, kind = found[-1].digest if found else None, OperationKind.PROMOTE
+        named: dict[str, Any] = {"operation": "", "generation": 0, "strategy": "blue_green", "incumbent": ""}
+        plan = OperationPlan(kind=kind, model=model, candidate=engine, report=report, **named)
+        try:
+            return await steps.check(self._deps, plan, Effect("", Action.CHECK, engine), False)
+        except EffectError as refusal:
+            raise Refused(refusal.fault.message, refusal.fault.code) from None
+
+    async def went_back(self, model: str, engine: str) -> dict[str, Any]:
+        """The model's latest operation, if it went back from an engine, or is about to. Raises Refused, StorageFailed."""
+        rows = await self.do(lambda registry: registry.all(OperationRow, model=model))
+        for row, state in ((row, repository.state_of(row)) for row in rows[-1:]):
+            left = {"promote.rolled_back": state.plan.new, "rollback.succeeded": state.plan.old}
+            if engine in left.get(f"{row.kind}.{state.outcome or state.phase}", ()):
+                return row_view(row, self.catalogue)
+        raise Refused(f"the latest operation of {model} did not go back from this engine", "not_rolled_back")
 
     # ---------------------------------------------------------------------------------- views
 

@@ -94,8 +94,8 @@ async def check(
 ) -> EffectEvidence:
     """Check that the candidate and each of its replicas are eligible, by a report or because they served before.
 
-    Without `reads_weights` it is asked again, later: whether something was revoked since, or an override has ended. Of an
-    engine that serves already, only what no override can waive counts then.
+    RECHECK asks again, later: whether something was revoked since, or an override has ended. Of an engine that serves
+    already, only what no override can waive counts then.
     """
     if plan.kind is OperationKind.ROLLBACK:
         found = await deps.snapshot(plan.model)
@@ -104,7 +104,7 @@ async def check(
         return {"previous": effect.engine}
     recorded, spec = await _records(deps, plan), deps.catalogue[effect.engine]
     facts = await asyncio.to_thread(collect, recorded, deps.config, spec, reads_weights=reads_weights)
-    if reads_weights or spec.name not in deps.pool.model_route(plan.model).live:
+    if effect.action is Action.CHECK or spec.name not in deps.pool.model_route(plan.model).live:
         return eligibility.check(facts, recorded.waived)
     evidence = eligibility.check(facts, overrides.WAIVABLE)
     evidence.pop("waived", None)

@@ -59,6 +59,7 @@ async def test_a_lower_role_is_refused_by_name_and_a_higher_one_is_not(home: Gat
         ("GET", "/admin/keys", Role.WATCH),
         ("POST", "/admin/promote", Role.PROMOTE),
         ("POST", "/admin/rollback", Role.PROMOTE),
+        ("POST", "/admin/flagger/{hook}", Role.WATCH),
         ("POST", "/admin/keys", Role.ADMINISTER),
         ("DELETE", "/admin/overrides/{id}", Role.ADMINISTER),
         ("POST", "/admin/a-new-one", Role.ADMINISTER),
