@@ -67,6 +67,10 @@ class ProxyHandler:
         self._metrics = metrics
         self._queues: dict[str, AdmissionQueue] = {}
         self.apply(config)
+        get, queues = metrics.child, self._queues.values()
+        get("vllm:num_requests_running").set_function(lambda: sum(one.in_flight for one in queues))
+        get("vllm:num_requests_waiting").set_function(lambda: sum(one.waiting for one in queues))
+        get("vllm:kv_cache_usage_perc").set_function(lambda: max(q.in_flight / q.concurrency for q in queues))
         self.leaving = False  # a stop was requested: /readyz says 503, and requests are still served
         self.draining = False  # new requests are refused
         self._serving: set[Deadlines] = set()  # of what is served or waits

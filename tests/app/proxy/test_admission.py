@@ -135,6 +135,9 @@ async def test_the_gateway_holds_a_place_until_the_end_of_the_stream(
         waiting = asyncio.create_task(home.ask(stream=True))
         await eventually(lambda: home.gateway.proxy.in_flight == 3)
         assert (await home.metrics())("manners_queue_depth", model="annie") == 1
+        picked = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        metrics = await home.metrics()
+        assert [metrics(f"vllm:{name}") for name in picked] == [2, 1, 1.0], "for an endpoint picker"
         refused = await home.ask(stream=True)
         assert (refused.status, refused.error["code"], refused.error["type"]) == (
             429,

@@ -26,6 +26,7 @@ GAUGES = """
 manners_in_flight manners_queue_depth manners_concurrency_limit manners_queue_limit manners_active_engine
 manners_replica_refused manners_shift_weight manners_engine_in_flight manners_engine_info manners_engine_ready
 manners_live_gated manners_live_override_ended manners_report_expected manners_build_info
+vllm:num_requests_running vllm:num_requests_waiting vllm:kv_cache_usage_perc
 manners_host_memory_available_bytes process_start_time_seconds process_resident_memory_bytes process_open_fds
 """
 NAMES = {
