@@ -14,7 +14,8 @@ import yaml
 
 from app.config.config import ConfigSection, EngineTable, GatewayConfig, ModelConfig, load
 from app.config.version import VERSION
-from tests.ops.facts import DASHBOARDS, PROMETHEUS, ROOT
+from app.telemetry.metrics import Metrics
+from tests.ops.facts import DASHBOARDS, PROMETHEUS, ROOT, samples, unknown
 
 pytestmark = pytest.mark.ops
 
@@ -94,7 +95,18 @@ def test_it_brings_the_alerts_and_the_dashboards_that_are_shipped() -> None:
     assert [json.loads(text) for one in shown for text in one["data"].values()] == DASHBOARDS
 
 
-@pytest.mark.parametrize("key", ["gate.enable", "config.gateway.listen", "config.models.annie.concurency"])
+def test_it_scales_engines_by_metrics_that_exist() -> None:
+    """KEDA's schema is not at hand: the golden file was compared with its resource definition, strictly, by hand."""
+    (scaled,) = [one["spec"] for one in objects("cluster", "ScaledObject")]
+    queries = [trigger["metadata"]["query"] for trigger in scaled["triggers"]]
+    assert not any(unknown(query, samples(Metrics())) for query in queries)
+    wanted = helm("template house manners --set scaling.prometheusUrl=", "cluster")
+    assert wanted.returncode and "scaling.prometheusUrl" in wanted.stderr
+
+
+@pytest.mark.parametrize(
+    "key", ["gate.enable", "scaling.engine", "config.gateway.listen", "config.models.annie.concurency"]
+)
 def test_a_misspelt_value_is_refused(key: str) -> None:
     done = helm(f"template house manners --set {key}=true", "minimal")
     assert done.returncode and f"Additional property {key.rpartition('.')[2]} is not allowed" in done.stderr
