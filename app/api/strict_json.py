@@ -51,8 +51,7 @@ def decode(raw: bytes, budget: Budget | None = None) -> Any:
         message = f"not UTF-8: {error.reason} at byte {error.start} of a string"
         raise BadJSON(message, "invalid_utf8") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        code = "number_out_of_range" if "out of range" in str(error) else "invalid_json"
-        raise BadJSON(str(error), code) from None
+        raise (_out_of_range() if "out of range" in str(error) else BadJSON(str(error))) from None
 
 
 def _check_bounds(raw: bytes, budget: Budget) -> None:
@@ -75,4 +74,8 @@ def _check_bounds(raw: bytes, budget: Budget) -> None:
     if budget.exponents < 0:
         raise BadJSON(f"more than {MAX_EXPONENTS} numbers have an exponent", "body_too_complex")
     if _LONG_NUMBER in numbers:
-        raise BadJSON("a number is too large for a double of 64 bits", "number_out_of_range")
+        raise _out_of_range()
+
+
+def _out_of_range() -> BadJSON:
+    return BadJSON("a number is too large for a double of 64 bits", "number_out_of_range")

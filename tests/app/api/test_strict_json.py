@@ -55,6 +55,7 @@ def test_what_cannot_be_carried_is_refused(name: str) -> None:
     with pytest.raises(BadJSON) as caught:
         decode(raw)
     assert caught.value.code == code and caught.value.message
+    assert code != "number_out_of_range" or "too large for a double" in caught.value.message
 
 
 TAKEN: dict[str, bytes] = {
