@@ -29,9 +29,7 @@ class ReplyOutcome(Struct, frozen=True):
     breaches: frozenset[str] = frozenset()  # names of detectors
     # Seconds from when the engine was asked to the first content; None: not streamed, or a failover before it.
     wait: float | None = None
-    shown: bool = (
-        True  # False: the caller gave up after `wait` and had seen nothing, so it would have been longer
-    )
+    shown: bool = True  # False: the caller gave up after `wait`, and would have waited longer
 
 
 def ended_as(outcome: str, code: str | None) -> Ended:

@@ -86,10 +86,8 @@ def latency_requests(
     def ask(arm: Arm, case: Case, bucket: int, block: int, turn: int) -> PlannedRequest:
         """A request behind the turn before it, which has a reply of one token."""
         slot = LatencySlot(case.id, bucket, block, turn)
-        label, start = (
-            f"{STEADY} {arm.name} {slot.label} {slot.repeat}",
-            _hash_number(case.id) % len(SMALL_TALK),
-        )
+        label = f"{STEADY} {arm.name} {slot.label} {slot.repeat}"
+        start = _hash_number(case.id) % len(SMALL_TALK)
         talk = pad_conversation(case.messages, case.tools, bucket, schedule.chars_per_token, start)
         messages = with_nonce(talk, f"Note {_hash_number(label) % 10**8:08d}.")
         made = planned_request(
