@@ -38,6 +38,9 @@ _MESSAGES = {
     "budget": "the key {name!r} has used up its {limit} tokens; ask an operator for a larger budget",
 }
 
+_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The clock that no step of the wall clock moves; where the system has one, with the time that it was suspended."""
+
 
 class SteadyClock:
     """Unix seconds (meters survive a restart) that follow a step of the wall clock at most once in a day that has passed."""
@@ -45,7 +48,7 @@ class SteadyClock:
     def __init__(
         self,
         wall: Callable[[], float] = time.time,  # noqa: TID251
-        elapsed: Callable[[], float] = time.monotonic,
+        elapsed: Callable[[], float] = lambda: time.clock_gettime(_BOOT),
     ) -> None:
         self._wall, self._elapsed = wall, elapsed
         self._began, self._at = wall(), elapsed()

@@ -123,6 +123,8 @@ async def _up(args: argparse.Namespace, config: Config, spec: EngineSpec) -> int
 
 
 async def _down(args: argparse.Namespace, config: Config, spec: EngineSpec) -> int:
+    if spec.driver != "docker":
+        raise CommandError(f"{spec.name} runs in no container: stop what has started it")
     ends = [await put_down(one, state_dir=config.state_dir) for one in await _containers(config, spec)]
     for end in ends or ["there is no container"]:
         print(f"{spec.name}: {end}")

@@ -86,16 +86,16 @@ def _revocation(client: "GatewayClient", args: argparse.Namespace) -> Said:
 
 
 def duration(text: str) -> int:
-    """A time such as 90s, 30m, 24h or 7d, in seconds. Raises ValueError."""
+    """A time such as 90s, 30m, 24h or 7d, in seconds; at most 90 days. Raises ValueError."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
-    if not number.isdecimal():
+    if not number.isdecimal() or (seconds := int(number) * UNITS[unit]) > 90 * UNITS["d"]:
         raise ValueError(text)
-    return int(number) * UNITS[unit]
+    return seconds
 
 
 def _limit(text: str) -> int | None:
     """A limit; 0 means none. Raises ValueError."""
-    if (count := int(text)) < 0:
+    if not 0 <= (count := int(text)) <= 10**15:
         raise ValueError(text)
     return count or None
 

@@ -51,6 +51,8 @@ REFUSED: list[tuple[str, int, str]] = [
     ("engine check localhost", 64, "url: 'localhost' must be http(s)://HOST[:PORT][/PATH]"),
     ("gate run --candidate nano", 64, "--baseline"),
     ("key add a --rpm -1", 64, "--rpm"),
+    ("key add a --budget 1000000000000001", 64, "--budget"),
+    ("key rotate a --overlap 91d", 64, "--overlap"),
     ("bench --length short", 64, "--length"),
     (f"{SHADOW} nano --days 0", 64, "a whole number"),
     # files and names
@@ -68,6 +70,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("engine up missing", 69, "bin/llama-server: No such file or directory; install the engine there"),
     ("engine up boxed", 64, "needs the model that it mounts"),
     ("engine up nano", 75, "another engine is being loaded, by op-1"),
+    ("engine down nano", 64, "nano runs in no container"),
     ("engine logs nano", 66, "nano has no log in"),
     ("engine pin nano", 64, "is no engine with an image; there is: boxed"),
     (f"{SHADOW} stranger", 66, "record = true"),
