@@ -23,7 +23,7 @@ from app.engines.outlier import OutlierDetector
 from app.errors.translate import is_context_exceeded
 from app.errors.tree import UpstreamError
 from app.stream.audit import unasked_thought
-from app.stream.conduct import CONDUCTS, Conduct, conduct
+from app.stream.thinking_control import PUBLIC, ThinkingControl, thinking_control
 from app.telemetry.log import Logger
 from app.telemetry.metrics import PROBE, Metrics
 from app.telemetry.reply_window import NO_FAULT
@@ -48,9 +48,9 @@ LOOK_SECONDS = 0.25  # how often to check whether a probe is due
 RETRY_SECONDS = 5.0  # the pause after a failed start; the driver then starts the engine again
 SILENT_PROBES = 3  # failed probes in a row after which an engine of ours counts as wedged and is replaced
 CROWDED_SECONDS = 2.0  # a token of a live reply so shortly before a failed probe shows that the engine works
-FULL_SECONDS = 120.0  # a full context is other requests' doing until nobody has got a token for so long
-CLEAN_PROBES = 3  # behaviour probes in a row without a thought after which an engine is no longer `caught`
-RECHECK_SECONDS = 60.0  # between the behaviour probes of an engine that is `caught`
+FULL_SECONDS = 120.0  # a full context is not the engine's fault until it sent no token for so long
+CLEAN_PROBES = 3  # behaviour probes in a row without a thought after which it counts as `verified`
+RECHECK_SECONDS = 60.0  # between the behaviour probes of an engine that is not `verified`
 DOUBT_SECONDS = 120.0  # how long one caller's replies ask for no second behaviour probe
 
 # Verdicts that a healthy engine without a free slot gives, too.
@@ -85,7 +85,7 @@ class Route(msgspec.Struct, frozen=True):
     url: str  # of the engine, without /v1
     served_name: str
     backend: "Backend"  # to be told what the request showed of the engine
-    conduct: Conduct
+    control: ThinkingControl
     patience: float  # for its first token, in seconds, where another engine could be asked
 
 
@@ -195,7 +195,7 @@ class Backend:
             self._probe_wanted.clear()
             if self.engine is None or (url := self.engine.url) is None:
                 continue
-            busy = self._behaviour or (self.upstream.open and self.conduct == "unknown")
+            busy = self._behaviour or (self.upstream.open and self.control == "unverified")
             if time.monotonic() >= self._behaviour_due and not busy:
                 self._behaviour = spawn(self._probe_behaviour(url), "engine_watch", self.spec.name)
             is_quiet = self.breaker.state is BreakerState.CLOSED and self.age >= QUIET_SECONDS
@@ -256,7 +256,7 @@ class Backend:
             self._fail(self.engine.failure())
         if ready and (misfit := state.abilities.misfit):
             self._context.log.warning("engine_format_misfit", engine=state.name, reason=misfit)
-        self.show_conduct()
+        self.show_control()
         self._context.metrics.engine(state.name, ready, state.restarts)
         # Without its last error, which may quote the engine's output. /admin/engines has it.
         self._context.log.info(
@@ -315,16 +315,16 @@ class Backend:
         return self.engine.state.abilities if self.engine else Abilities()
 
     @property
-    def conduct(self) -> Conduct:
+    def control(self) -> ThinkingControl:
         """How far it is trusted to keep its reasoning out of the content."""
         is_shown = self._thinks is False or self.spec.name in self._context.gated
-        return conduct(self.abilities, is_shown, bool(self._thinks))
+        return thinking_control(self.abilities, is_shown, bool(self._thinks))
 
     def _forget_evidence(self) -> None:
         self.outlier = OutlierDetector()
         self._doubts.clear()
         self._thinks, self._clean_probes = True if self.abilities.off_works is False else None, 0
-        asks = self.spec.kind == "chat" and self.conduct != "obeys"
+        asks = self.spec.kind == "chat" and self.control != "verified"
         self._behaviour_due = time.monotonic() + RECHECK_SECONDS if asks else float("inf")
 
     def doubt(self, caller: str) -> None:
@@ -334,7 +334,7 @@ class Backend:
             self._doubts[caller] = self._behaviour_due = now
 
     async def _probe_behaviour(self, url: str) -> None:
-        """Ask our own questions; what the replies hold decides whether it is caught."""
+        """Ask our own questions; what the replies hold decides whether it is `violated`."""
         self._behaviour_due = float("inf")
         asked = AskedEngine(self.spec.dialect, self.served_name, self.abilities)
         try:
@@ -351,12 +351,12 @@ class Backend:
         if kinds and not self._thinks:
             self._thinks = True
             self._context.log.warning("engine_caught_thinking", engine=self.spec.name, reason=kinds[0])
-        elif self.conduct != "obeys" and self._clean_probes >= CLEAN_PROBES:
+        elif self.control != "verified" and self._clean_probes >= CLEAN_PROBES:
             self._thinks = False
             self._context.log.info("engine_cleared", engine=self.spec.name)
-        if self.conduct != "obeys":
+        if self.control != "verified":
             self._behaviour_due = min(self._behaviour_due, time.monotonic() + RECHECK_SECONDS)
-        self.show_conduct()
+        self.show_control()
 
     def ended(self, caller: str, whole: bool) -> None:
         """A caller got a whole reply, or the engine failed a request that it should have served."""
@@ -365,11 +365,11 @@ class Backend:
             seconds = self.outlier.until - now
             self._context.log.warning("engine_ejected", engine=self.spec.name, seconds=seconds)
 
-    def show_conduct(self) -> None:
-        """Update the metric and the route, after a change of what `conduct` depends on."""
-        self._route, shown = None, self.conduct
-        for state in CONDUCTS:
-            self._context.metrics.gauge("manners_engine_conduct", state == shown, self.spec.name, state)
+    def show_control(self) -> None:
+        """Update the metric and the route, after a change of what `control` depends on."""
+        self._route, control = None, self.control
+        for state, name in PUBLIC.items():
+            self._context.metrics.gauge("manners_engine_conduct", state == control, self.spec.name, name)
 
     def identify(self, stays_out: str | None = None, refusal: str = "") -> None:
         """Admit it among its replicas, or exclude it. See `stays_out`."""
@@ -401,9 +401,9 @@ class Backend:
         patience = max(FIRST_TOKEN_SECONDS, PATIENCE * self._slowest)
         if self._route is None or self._route.patience != patience:
             spec, abilities = self.spec, self.abilities
-            name, conduct = self.served_name, self.conduct
+            name, control = self.served_name, self.control
             self._route = Route(
-                spec.name, spec.dialect, spec.kind, abilities, url, name, self, conduct, patience
+                spec.name, spec.dialect, spec.kind, abilities, url, name, self, control, patience
             )
         return self._route
 

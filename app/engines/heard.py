@@ -15,10 +15,10 @@ from app.api.surface import ChatCompletions
 from app.api.tool_choice import enforcer_for, is_guided, other_means
 from app.config.config import ModelConfig
 from app.errors.tree import RequestError
-from app.stream.conduct import conduct, held_characters
 from app.stream.encode import ReplyHead, error_frame
 from app.stream.holdback import FILTERED
 from app.stream.pipeline import Pipeline, StreamPolicy
+from app.stream.thinking_control import held_characters, thinking_control
 from deploy.engine.abilities import Abilities
 from gates.contracts.dialect import Dialect
 from gates.contracts.sample import TimedRead
@@ -37,8 +37,8 @@ def settings(model: ModelConfig) -> dict[str, str]:
 
 def hearing(model: ModelConfig, dialect: Dialect, abilities: Abilities) -> Hearing:
     """The function that turns an engine's recorded reply into the one that callers of `model` hear once a report has passed."""
-    shown = conduct(abilities, gated=True, caught=abilities.off_works is False)
-    guard = held_characters(model.thought_guard, shown)
+    control = thinking_control(abilities, gated=True, violated=abilities.off_works is False)
+    guard = held_characters(model.thought_guard, control)
 
     def heard(request: Mapping[str, Any], reads: Sequence[TimedRead]) -> bytes:
         try:

@@ -17,7 +17,7 @@ from app.engines.affinity import AFFINITIES, SIDES, Balancer, TrafficSplit, conv
 from app.engines.backend import UNIDENTIFIED, Backend, EngineFactory, PoolContext, Route, driver
 from app.engines.identity import manifest_of
 from app.errors.tree import BadField, EngineDown
-from app.stream.conduct import Conduct
+from app.stream.thinking_control import ThinkingControl
 from app.telemetry.log import Logger
 from app.telemetry.metrics import Metrics
 from deploy.engine.engine import EngineState
@@ -87,7 +87,7 @@ class EnginePool:
             self._metrics.gauge("manners_engine_info", 1, name, spec.dialect, spec.driver, digest, image)
             in_flight = self._metrics.child("manners_engine_in_flight", name)
             in_flight.set_function(lambda: backend.upstream.open)
-            backend.show_conduct()
+            backend.show_control()
             backend.identify(UNIDENTIFIED)
         return backend
 
@@ -201,7 +201,7 @@ class EnginePool:
         """Mark the engine as promoted on a passing report; or as not, so that its replies are held back."""
         (self._gated.add if gated else self._gated.discard)(engine)
         if engine in self._backends:
-            self._backends[engine].show_conduct()
+            self._backends[engine].show_control()
         for model, route in self._table.items():
             if engine in route.live:
                 self._show_gated(model)
@@ -296,9 +296,9 @@ class EnginePool:
             for backend in self._of(route.engines)
         )
 
-    def conduct(self, name: str) -> Conduct:
+    def thinking_control(self, name: str) -> ThinkingControl:
         """How far the engine is trusted to keep its reasoning out of the content."""
-        return self._backends[name].conduct if name in self._backends else "unknown"
+        return self._backends[name].control if name in self._backends else "unverified"
 
     def states(self) -> Mapping[str, EngineState]:
         return {name: backend.engine.state for name, backend in self._backends.items() if backend.engine}

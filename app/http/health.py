@@ -14,7 +14,7 @@ from app.engines.pool import EnginePool
 from app.http.replies import reply, reply_headers
 from app.promotion.service import PromotionService
 from app.proxy.handler import ProxyHandler
-from app.stream.conduct import Conduct
+from app.stream.thinking_control import PUBLIC, ThinkingControl
 from app.telemetry.metrics import Metrics
 from deploy.engine.engine import EngineState
 from deploy.engine.spec import EngineSpec
@@ -62,7 +62,7 @@ def public_router(pool: EnginePool, proxy: ProxyHandler, created: int) -> APIRou
     return routes
 
 
-def _seen(spec: EngineSpec, state: EngineState | None, conduct: Conduct) -> dict[str, Any]:
+def _seen(spec: EngineSpec, state: EngineState | None, control: ThinkingControl) -> dict[str, Any]:
     """An engine's state, from its process and probes. conduct: whether the engine keeps thoughts out of its replies; format: how its model
     writes calls, and format_misfit: why that does not fit its chat template."""
     found = state.abilities if state else None
@@ -71,7 +71,7 @@ def _seen(spec: EngineSpec, state: EngineState | None, conduct: Conduct) -> dict
         "url": state.url if state else None,
         "restarts": state.restarts if state else 0,
         "last_error": state.last_error if state else None,
-        "conduct": conduct,
+        "conduct": PUBLIC[control],
         "format": (found and found.format) or spec.format,
         "format_misfit": (found and found.misfit) or None,
         "abilities": asdict(found) if found else None,
@@ -130,7 +130,7 @@ def admin_router(
                 "serves": [model for model in pool.config.models if name in pool.model_route(model).live],
                 "open": pool.open(name),
                 "stays_out": pool.stays_out(name),
-                **_seen(spec, states.get(name), pool.conduct(name)),
+                **_seen(spec, states.get(name), pool.thinking_control(name)),
             }
             for digest, spec in promotions.catalogue.items()
         ]

@@ -27,9 +27,9 @@ from app.errors.tree import BadField, ContextExceeded, MannersError, UpstreamErr
 from app.proxy.deadlines import ClientGone, Deadlines
 from app.registry.values import UNLIMITED
 from app.stream.audit import ReplyAudit
-from app.stream.conduct import held_characters
 from app.stream.encode import ReplyHead
 from app.stream.pipeline import StreamPolicy
+from app.stream.thinking_control import held_characters
 from app.telemetry.clocks import Clocks
 from deploy.engine.dialects import DIALECTS
 from gates.reply.events import Usage
@@ -236,7 +236,7 @@ class RequestContext:
             chat.include_usage,
             parsed.echo,
         )
-        guard = held_characters(model.thought_guard, route.conduct)
+        guard = held_characters(model.thought_guard, route.control)
         self.asked = AskedEngine(
             route.dialect, route.served_name, abilities, plan.sent, plan.metered, guard, self.is_metered
         )

@@ -25,7 +25,7 @@ from app.shadow.compare import Comparison, ReplayedRecord, ReplayedReply, compar
 from app.shadow.record import SCHEMA, ShadowRecord
 from app.shadow.store import Store
 from app.stream.audit import ReplyAudit
-from app.stream.conduct import HELD, conduct
+from app.stream.thinking_control import HELD, thinking_control
 from deploy.engine.abilities import Abilities
 from gates.contracts.errors import RunError
 from gates.contracts.sample import Sample, SampleKey
@@ -62,9 +62,9 @@ class _Engine:
 
     def asked(self, ask: _Ask) -> AskedEngine:
         dialect, abilities = self.target.dialect, self.abilities
-        shown = conduct(abilities, gated=False, caught=abilities.off_works is False)
+        control = thinking_control(abilities, gated=False, violated=abilities.off_works is False)
         thinking = thinking_for(ask.chat, None if ask.record.thinking else 0, dialect, abilities)
-        return AskedEngine(dialect, self.target.served_model, abilities, thinking, guard=HELD[shown])
+        return AskedEngine(dialect, self.target.served_model, abilities, thinking, guard=HELD[control])
 
 
 async def replay(

@@ -2,7 +2,7 @@
 
 A closing tag whose opening tag was lost makes a thought of the text before it. What has gone out by then cannot be taken
 back, so that text is held: so many characters at the start of a reply, and again after each thought. How many is decided
-by what is known of the engine (`app.stream.conduct`); a reply that is not streamed is held to its end.
+by what is known of the engine (`app.stream.thinking_control`); a reply that is not streamed is held to its end.
 """
 
 import sys

@@ -269,7 +269,7 @@ class Parser:
             self._buf = rest
             self._run(True)
         if self._late and not self.hold.is_visible:
-            self._hand_on(self._late)
+            self._emit_calls(self._late)
         self._late = []
         if answer := self.hold.answer(reason):
             self._state, self._field, self._buf, self._json_was_read = "text", CONTENT, answer, False
@@ -841,7 +841,7 @@ class Parser:
         if self._is_thought(region):
             self._late += calls
         elif calls:
-            self._hand_on(calls)
+            self._emit_calls(calls)
         elif body.strip() and not region.is_result:
             self.hold.drop("invalid")
 
@@ -855,7 +855,7 @@ class Parser:
             self._gone(0)
         self._line, self._before = True, ""
 
-    def _hand_on(self, calls: list[Call]) -> None:
+    def _emit_calls(self, calls: list[Call]) -> None:
         for call in calls:
             if call.name in self._rules.tools:
                 self.hold.call(call.name, call.arguments, "rescued")
@@ -880,7 +880,7 @@ class Parser:
             return self._say(body)
         is_cut = self._is_cut and not region.is_result
         if body.strip() and is_cut and (cut := cut_call(body, word, self._rules.tools)):
-            self._hand_on([] if region.inside else [cut])
+            self._emit_calls([] if region.inside else [cut])
         elif body.strip():
             self._read_body(region)
         self._close_region(region)
@@ -952,7 +952,7 @@ class Parser:
     def _end_candidate(self, one: _Candidate) -> None:
         """Nothing followed: these were calls."""
         self._candidate, self._state = None, "text"
-        self._hand_on(one.calls or [])
+        self._emit_calls(one.calls or [])
         if not one.calls:
             self.hold.drop("invalid")
         self._gone(0)

@@ -18,7 +18,7 @@ from app.stream.holdback import UNBOUNDED
 from gates.reply.events import Event
 from tests.app.stream.wire import Delta, chunk
 from tests.fuzz.draw import Draw, at_random
-from tests.fuzz.hearing import CHATS, COMPLETIONS, collected, events_of, heard_of, policy_of, streamed
+from tests.fuzz.reply_reader import CHATS, COMPLETIONS, collected, events_of, heard_of, policy_of, streamed
 
 THOUGHTS = (
     ("<think>", "</think>"), ("<think>\n", "\n</think>\n\n"), ("<Thinking>", "</Thinking>"), ("[THINK]", "[/THINK]"),

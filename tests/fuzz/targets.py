@@ -42,8 +42,8 @@ from gates.report import dsse
 from gates.report.statement import parse as parse_statement
 from tests.app.stream.wire import TOOLS
 from tests.fuzz.draw import from_bytes
-from tests.fuzz.hearing import CHATS, COMPLETIONS, HEAD, policy_of
 from tests.fuzz.replies import draw_reply, faults
+from tests.fuzz.reply_reader import CHATS, COMPLETIONS, HEAD, policy_of
 from tests.fuzz.steps import Steps
 
 UNBOUNDED = 1 << 62

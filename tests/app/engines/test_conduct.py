@@ -9,7 +9,7 @@ import pytest
 from app.engines import backend
 from app.engines.behaviour import QUESTIONS
 from app.stream.audit import unasked_thought
-from app.stream.conduct import HELD, conduct, held_characters
+from app.stream.thinking_control import HELD, PUBLIC, held_characters, thinking_control
 from deploy.engine.abilities import Abilities
 from tests.app.house import HELLO, TOOLS, GatewayFixture, config, eventually, house, run
 from tests.script import DONE, Head, Say, Step, finish, role, status, text
@@ -23,19 +23,21 @@ def says(*parts: str) -> tuple[Step, ...]:
 
 
 @pytest.mark.parametrize(
-    "abilities, gated, caught, shown",
+    "abilities, gated, violated, control",
     [
-        (Abilities(), False, False, "unknown"),
-        (Abilities(off_works=True), False, False, "obeys"),
-        (Abilities(off_works=False), False, False, "unknown"),
-        (Abilities(), True, False, "obeys"),
-        (Abilities(off_works=True), True, True, "caught"),
+        (Abilities(), False, False, "unverified"),
+        (Abilities(off_works=True), False, False, "verified"),
+        (Abilities(off_works=False), False, False, "unverified"),
+        (Abilities(), True, False, "verified"),
+        (Abilities(off_works=True), True, True, "violated"),
     ],
 )
-def test_what_is_seen_last_counts_most(abilities: Abilities, gated: bool, caught: bool, shown: Any) -> None:
-    assert conduct(abilities, gated, caught) == shown
-    assert held_characters("auto", shown) == HELD[shown]
-    assert held_characters(7, shown) == 7
+def test_what_is_seen_last_counts_most(
+    abilities: Abilities, gated: bool, violated: bool, control: Any
+) -> None:
+    assert thinking_control(abilities, gated, violated) == control
+    assert held_characters("auto", control) == HELD[control]
+    assert held_characters(7, control) == 7
 
 
 @pytest.mark.parametrize(
@@ -56,9 +58,9 @@ def test_only_a_thought_in_the_text_is_held_against_an_engine(
 
 
 async def state(home: GatewayFixture) -> str:
-    """The engine's conduct, as Prometheus has it."""
+    """The engine's `ThinkingControl`, as Prometheus has it."""
     metrics = await home.metrics()
-    shown = [s for s in HELD if metrics("manners_engine_conduct", engine="scripted", state=s)]
+    shown = [s for s in PUBLIC.values() if metrics("manners_engine_conduct", engine="scripted", state=s)]
     assert len(shown) == 1
     return shown[0]
 
@@ -100,10 +102,10 @@ def questioned(home: GatewayFixture, times: int) -> bool:
     return home.engine.questioned == times
 
 
-async def becomes(home: GatewayFixture, shown: str) -> None:
-    """Wait until the engine's conduct is this."""
+async def becomes(home: GatewayFixture, control: str) -> None:
+    """Wait until the engine's `ThinkingControl` is this."""
     pool = home.gateway.pool
-    await eventually(lambda: pool.first("annie", {}).conduct == shown)
+    await eventually(lambda: pool.first("annie", {}).control == control)
 
 
 @live
@@ -112,7 +114,7 @@ async def test_a_caught_engine_is_held_from_then_on(tmp_path: Path, hasty: None)
         home.engine.behaviour = LEAKS
         home.engine.play(*LEAKS)
         assert (await home.ask(stream=True)).text == "SECRET Hi."  # what had gone out could not be unsaid
-        await becomes(home, "caught")
+        await becomes(home, "violated")
         assert await state(home) == "caught"
         home.engine.play(*LEAKS)
         assert (await home.ask(stream=True)).text == "Hi."
@@ -135,7 +137,7 @@ async def test_a_caller_alone_makes_no_engine_slow(tmp_path: Path, hasty: None) 
         assert home.engine.questioned == len(QUESTIONS)
         home.gateway.pool._backends["scripted"].doubt("another caller")
         await eventually(lambda: home.engine.questioned == 2 * len(QUESTIONS))
-        assert await state(home) == home.gateway.pool.first("annie", {}).conduct == "obeys"
+        assert home.gateway.pool.first("annie", {}).control == "verified" and await state(home) == "obeys"
 
 
 @live
@@ -147,13 +149,13 @@ async def test_clean_probes_clear_an_engine(
         home.engine.behaviour = LEAKS
         home.engine.play(*LEAKS)
         await home.ask(stream=True)
-        await becomes(home, "caught")
+        await becomes(home, "violated")
         asked = home.engine.questioned
         await eventually(lambda: home.engine.questioned > asked + 2 * len(QUESTIONS))
-        assert home.gateway.pool.first("annie", {}).conduct == "caught"
+        assert home.gateway.pool.first("annie", {}).control == "violated"
         home.engine.behaviour = None
         asked = home.engine.questioned
-        await becomes(home, "obeys")
+        await becomes(home, "verified")
         probes = (home.engine.questioned - asked) / len(QUESTIONS)
         assert backend.CLEAN_PROBES - 1 <= probes <= backend.CLEAN_PROBES + 2
 

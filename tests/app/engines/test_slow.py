@@ -151,6 +151,6 @@ async def test_an_engine_of_which_nothing_is_known_is_asked_until_it_is(
     monkeypatch.setattr(backend, "RECHECK_SECONDS", 0.05)
     async with house(tmp_path, dialect="openai") as home:
         pool = home.gateway.pool
-        assert pool.first("annie", {}).conduct == "unknown"
-        await eventually(lambda: pool.first("annie", {}).conduct == "obeys")
+        assert pool.first("annie", {}).control == "unverified"
+        await eventually(lambda: pool.first("annie", {}).control == "verified")
         assert home.log.of("engine_cleared")

@@ -9,7 +9,7 @@ import pytest
 from gates.reply.sse import SSEDecoder
 from tests.app.house import HELLO, TOOLS, GatewayFixture, house
 from tests.app.proxy.test_failover import pair
-from tests.fuzz.hearing import READERS, WHOLE, Heard
+from tests.fuzz.reply_reader import READERS, WHOLE, Heard
 from tests.script import Head, Say, Wait, call, finish, reply, role, text, thought
 
 live = pytest.mark.asyncio(loop_scope="module")
