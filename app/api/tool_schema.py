@@ -105,7 +105,9 @@ class _Walk:
         found = [self.visit(one, opened, depth + 1) for one in alternatives]
         kinds = [one.get("type") for one, back in zip(alternatives, found, strict=True) if back < len(opened)]
         if len(kinds) > 1 and len({kind for kind in kinds if isinstance(kind, str)}) < len(kinds):
-            raise _fault("alternatives that lead back to their union need a type each, and each another one")
+            raise _fault(
+                "alternatives of a union that contains itself must each state a type, and no two the same"
+            )
         found += [self.visit(one, opened, depth + 1) for one in others]
         if reference := schema.get("$ref"):
             found.append(self._follow(reference, opened, depth))
@@ -126,22 +128,24 @@ class _Walk:
         budget.nodes -= 1 + len(values) + len(required)
         if budget.nodes < 0:
             raise _fault(
-                f"more than {MAX_NODES} values in the schemas of a request, with references followed"
+                f"the request's schemas have more than {MAX_NODES} schemas and values, with references followed"
             )
         self._alternatives -= len(values) + alternatives
         if self._alternatives < 0:
-            raise _fault(f"more than {MAX_ALTERNATIVES} values and alternatives, with references followed")
+            raise _fault(
+                f"the schema has more than {MAX_ALTERNATIVES} values and alternatives, references followed"
+            )
         if depth > MAX_DEPTH:
-            raise _fault(f"the schema has more than {MAX_DEPTH} levels with its references: make it flatter")
+            raise _fault(f"the schema has more than {MAX_DEPTH} levels, references followed: make it flatter")
         if isinstance(kinds, list) and not all(isinstance(kind, str) for kind in kinds[:_TYPES]):
-            raise _fault("type of a schema must name types", "invalid")
+            raise _fault("type of a schema must be a string, or an array of strings", "invalid")
         if isinstance(kinds, list) and (len(kinds) > _TYPES or len(kinds) > len(set(kinds))):
-            raise _fault("type names a type twice")
+            raise _fault("type of a schema names a type twice")
         optional = (schema.get("properties") or {}).keys() - {
             name for name in required if isinstance(name, str)
         }
         if len(optional) > MAX_OPTIONAL:
-            raise _fault(f"more than {MAX_OPTIONAL} properties of an object are not in its required")
+            raise _fault(f"an object has more than {MAX_OPTIONAL} optional properties: name some in required")
         if isinstance(pattern := schema.get("pattern"), str):
             budget.patterns -= pattern_cost(pattern) if len(pattern) <= budget.patterns else len(pattern)
             if budget.patterns < 0:

@@ -220,9 +220,11 @@ class Shadow(ConfigSection):
             except (re2.error, UnicodeEncodeError) as error:
                 why = error.args[0].decode() if isinstance(error, re2.error) else error
                 note = "RE2 has no lookaround and no back references"
-                raise ValueError(f"shadow.redact: {pattern!r} is no pattern of RE2: {why}; {note}") from None
+                raise ValueError(
+                    f"shadow.redact: {pattern!r} is not a valid pattern of RE2: {why}; {note}"
+                ) from None
             if found:
-                raise ValueError(f"shadow.redact: {pattern!r} fits an empty text, and so every text")
+                raise ValueError(f"shadow.redact: {pattern!r} matches an empty text, and so every text")
         return self
 
 
@@ -346,7 +348,7 @@ def parse(data: dict[str, Any], base: Path, environ: Mapping[str, str] = Mapping
     except ValidationError as error:
         raise ConfigError(_explain(error)) from None
     if config.listen == config.admin and config.listen.port:
-        raise ConfigError("gateway.admin: must be another address than gateway.listen")
+        raise ConfigError("gateway.admin: must not be the address of gateway.listen")
     state = str(absolute(config.gateway.state, base, "gateway.state"))
     kinds = {(name, model.kind) for model in config.models.values() for name in model.engines}
     embeds = {name for name, kind in kinds if kind == "embeddings" and (name, "chat") not in kinds}

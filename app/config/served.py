@@ -24,7 +24,7 @@ def config_for(models: Sequence[str], name: str | None, port: int, context: int 
     `name` is the public name of a single model; `context` its context in tokens. Raises ConfigError.
     """
     if name and len(models) > 1:
-        raise ConfigError(f"--name names one model, and {len(models)} are given: leave it out")
+        raise ConfigError(f"--name is for one model, and {len(models)} are given: leave it out")
     engines: dict[str, Mapping[str, Any]] = {}
     for model in models:
         found, table = _engine(model, context)
@@ -44,7 +44,9 @@ def config_for(models: Sequence[str], name: str | None, port: int, context: int 
 def config_for_running(urls: Mapping[str, str]) -> Config:
     """A configuration of running engines by name, the first of which is live. Raises ConfigError."""
     if len(set(urls.values())) < len(urls):
-        raise ConfigError(f"{', '.join(urls)}: all are {next(iter(urls.values()))}: name engines that differ")
+        raise ConfigError(
+            f"{', '.join(urls)} have the same URL, {next(iter(urls.values()))}: name different engines"
+        )
     engines = {name: _running(url.rstrip("/").removesuffix("/v1"))[1] for name, url in urls.items()}
     return parse({"engines": engines, "models": {"model": {"live": next(iter(engines))}}}, Path.cwd())
 
@@ -53,7 +55,7 @@ def _engine(model: str, context: int | None) -> tuple[str, dict[str, Any]]:
     """A name, and the engine's table."""
     if model.startswith(("http://", "https://")):
         if context is not None:
-            raise ConfigError(f"--ctx: {model} runs already, with a context of its own: leave it out")
+            raise ConfigError(f"--ctx: {model} already runs, and its context is fixed: leave --ctx out")
         return _running(model.rstrip("/").removesuffix("/v1"))
     path, flag = Path(model).expanduser().absolute(), "--ctx-size"
     table: dict[str, Any] = {"dialect": "llama-server", "driver": "embedded"}

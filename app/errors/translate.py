@@ -38,7 +38,7 @@ _CONTEXT_WORDS = (
 _TOO_LONG = (
     "the conversation and its reply are longer than the engine's context: send less, or a smaller max_tokens"
 )
-_NO_REASON = "the engine refused the request and gave no reason that can be passed on; its log may have one"
+_NO_REASON = "the engine refused the request without a reason that callers may see; its log may have one"
 _OURS = tree.CODES | tree.UPSTREAM_CODES | {"total_timeout"}
 """An engine's fault never carries a code of the gateway's own, or it would not count against the engine."""
 _EVERY_ENGINE_HAS = "/v1/chat/completions"

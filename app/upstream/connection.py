@@ -223,7 +223,8 @@ class EngineReply(asyncio.Protocol):
         coding = headers.get(b"content-encoding", b"").lower()  # no request asks for one
         if status < 100 or framing != b"chunked" or coding not in (b"", b"identity"):
             raise EngineBroke(
-                "the engine's reply has a status or a coding that is not read here", "upstream_malformed"
+                "the gateway cannot read the status or the encoding of the engine's reply",
+                "upstream_malformed",
             )
         self.status = status
         self.is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")

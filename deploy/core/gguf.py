@@ -54,7 +54,7 @@ class _Header:
 
     def _spend(self, size: int) -> None:
         if size > self._left:
-            raise ValueError(f"it claims {size} more bytes, and there are {self._left}")
+            raise ValueError(f"it states a length of {size} bytes, and only {self._left} are left")
         self._left -= size
 
     def number(self, form: str) -> int | float | bool:
@@ -64,7 +64,7 @@ class _Header:
     def count(self, form: str, most: int, what: str) -> int:
         count = int(self.number(form))
         if count > most:
-            raise ValueError(f"it claims {count} {what}; at most {most} are read")
+            raise ValueError(f"it states {count} {what}, and at most {most} are read")
         return count
 
 
@@ -101,7 +101,7 @@ def _value(header: _Header) -> Value | None:
 
 def _form(kind: int) -> str:
     if kind not in _SCALARS:
-        raise ValueError(f"a value of type {kind} is not known")
+        raise ValueError(f"it has a value of unknown type {kind}")
     return _SCALARS[kind]
 
 

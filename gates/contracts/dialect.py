@@ -62,7 +62,7 @@ def _openai(sampling: Sampling) -> dict[str, Any]:
     for name, neutral in _OPENAI_NEUTRAL.items():
         if getattr(sampling, name) not in neutral:
             raise RunError(
-                f"an engine of dialect 'openai' cannot be asked with {name} = {getattr(sampling, name)}"
+                f"the API of an engine of dialect 'openai' has no field for {name} = {getattr(sampling, name)}"
             )
     return {}
 

@@ -122,9 +122,9 @@ def parse(line: str, where: str) -> Sample:
         )
         sample: Sample = convert({**document, "reads": ()}, Sample)
         if missing := _WRITTEN - document.keys():
-            raise ValueError(f"no {min(missing)}")
+            raise ValueError(f"{min(missing)} is missing")
         if document["id"] != sample.key.digest:
-            raise SamplesError(f"{where}: the id does not follow from the key; the line was edited")
+            raise SamplesError(f"{where}: the id does not match the key: the line was edited")
     except (ValueError, KeyError, TypeError, AttributeError, *REFUSED) as error:
         if isinstance(error, SamplesError):
             raise

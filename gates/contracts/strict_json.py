@@ -1,6 +1,7 @@
 """JSON that can be written and computed with again: without what Python accepts beyond RFC 8259 (NaN, 1e999, 400 digits). Pure."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from math import isinf
 from pathlib import Path
@@ -28,24 +29,24 @@ def loads(text: str | bytes, *, unique_keys: bool = False) -> Any:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) != len(pairs):
-        raise ValueError(f"a key is there twice: {', '.join(key for key, _ in pairs)}")
+        raise ValueError(f"a key is there twice: {Counter(key for key, _ in pairs).most_common(1)[0][0]}")
     return dict(pairs)
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if isinf(value):
-        raise ValueError(f"{text[:40]} is beyond a double")
+        raise ValueError(f"{text[:40]} is too large for a double")
     return value
 
 
 def _bounded(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        raise ValueError(f"{text[:40]}… is beyond a double")
+        raise ValueError(f"{text[:40]}… is too large for a double")
     return int(text)
 
 

@@ -116,7 +116,7 @@ class _ExpectedChecks:
         try:
             re2.compile(self.regex or "", _QUIET)
         except re2.error as error:
-            why = f"{self.regex!r:.80} is no pattern of RE2: {error.args[0].decode()}"
+            why = f"{self.regex!r:.80} is not a valid pattern of RE2: {error.args[0].decode()}"
             raise DecodeError("regex", why) from None
         if fault := schema_fault(json.dumps(self.json_schema or {})):
             raise DecodeError("json_schema", fault)

@@ -16,7 +16,7 @@ from quantizer.core.errors import ExportError, first_line
 def check_available(out: Path) -> None:
     """Raises ExportError if something exists at `out`, or if its parent folder cannot be created."""
     if out.exists() or out.is_symlink():
-        raise ExportError(f"{out}: is there already; name another folder, or remove it")
+        raise ExportError(f"{out}: already exists: name another folder, or remove it")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -38,7 +38,7 @@ def atomic_folder(out: Path, kept: Path | None = None) -> Iterator[Path]:
         work.mkdir(parents=True, exist_ok=True)
         yield work
         if not (work / MANIFEST).is_file():
-            raise ExportError(f"{out}: was not sealed, so it is not kept")
+            raise ExportError(f"{out}: removed, as it was left without a manifest")
         work.rename(out)
         sync(out.parent)
     except ManifestError as error:

@@ -45,7 +45,9 @@ class Checkpoints:
             self.world.agree(False)
             raise
         if not self.world.agree():
-            raise CheckpointError(f"{self.folder}: another process cannot read its part; see what it says")
+            raise CheckpointError(
+                f"{self.folder}: another process cannot read its part of the checkpoint: see that process's message"
+            )
         return state
 
     def _begin(self, resume: bool) -> dict[str, Any] | None:
@@ -53,14 +55,14 @@ class Checkpoints:
             return None
         if not resume:
             raise CheckpointError(
-                f"{self.folder}: checkpoints of a run that did not end; --resume goes on, or remove the folder"
+                f"{self.folder}: holds checkpoints of an unfinished run: continue it with --resume, or remove the folder"
             )
         newest = self.newest()
         if newest is None:  # killed before the first was whole
             return None
         self._check_run()
         if (count := len(list(newest.glob("rank-*.pt")))) != self.world.size:
-            raise CheckpointError(f"the run was on {count} processes: start {count} again")
+            raise CheckpointError(f"the run had {count} processes: start {count} again")
         return self._load(newest / f"rank-{self.world.rank}.pt")
 
     def save(self, state: Mapping[str, Any]) -> None:
@@ -122,7 +124,7 @@ class Checkpoints:
         now = json.loads(json.dumps(self.about))
         if other := sorted(key for key in {*known, *now} if known.get(key) != now.get(key)):
             raise CheckpointError(
-                f"{self.folder}: is of another run ({', '.join(other)} differ); remove it to begin again"
+                f"{self.folder}: belongs to another run ({', '.join(other)} differ); remove it to begin again"
             )
 
     def newest(self) -> Path | None:

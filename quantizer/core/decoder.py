@@ -81,6 +81,6 @@ def logit_scale(model: Any) -> float:
         return 1.0
     if not torch.allclose(own, ratio * raw, rtol=2e-2, atol=LARGE / 1000):
         raise SourceError(
-            f"{type(model).__name__} changes its logits by more than a factor (a soft cap?), which is not trained here"
+            f"{type(model).__name__} changes its logits by more than a factor (a soft cap?): such models cannot be trained"
         )
     return round(ratio, 6)

@@ -67,7 +67,7 @@ class Layerwise:
 
     def _unlike(self) -> str:
         """Why a model that hands tuples from layer to layer (GPT-J, Falcon, Bamba) is refused."""
-        return f"{type(self.model).__name__}: its decoder layers do not hand on hidden states alone"
+        return f"{type(self.model).__name__}: its decoder layers exchange more than hidden states: such models cannot be quantized layer by layer"
 
 
 class _Standin(nn.Module):

@@ -14,9 +14,9 @@ from gates.contracts.strict_json import read_objects
     [
         (b"{", "a.jsonl:1: not JSON"),
         (b"{}\n[]", "a.jsonl:2: must be a JSON object"),
-        (b'{"a": NaN}', "a.jsonl:1: not JSON (NaN is no JSON)"),
+        (b'{"a": NaN}', "a.jsonl:1: not JSON (NaN is not valid JSON)"),
         (b"[" * 100_000, "a.jsonl:1: not JSON (nested too deeply)"),
-        (b'{"a": 1, "a": 2}', "a.jsonl:1: not JSON (a key is there twice: a, a)"),
+        (b'{"a": 1, "a": 2}', "a.jsonl:1: not JSON (a key is there twice: a)"),
         (b'{"a": "\xff"}', "a.jsonl: is not UTF-8 text"),
         (None, "a.jsonl: cannot be read (No such file or directory)"),
     ],
@@ -45,5 +45,5 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_what_is_no_json_elsewhere_is_none_here(name: str) -> None:
     for text in (ODD[name], f'{{"a": [{ODD[name]}]}}'):
-        with pytest.raises(ValueError, match=r"no JSON|beyond a double|nested too deeply"):
+        with pytest.raises(ValueError, match=r"not valid JSON|too large for a double|nested too deeply"):
             strict_json.loads(text)

@@ -113,7 +113,7 @@ def test_the_package_that_tells_languages_is_named_where_it_is_missing(
         ("- {prompt: A, turns: [{user: B}]}", "prompts[0]: must have a prompt, or turns"),
         ("- {prompt: A, contain: B}", "prompts[0]: contain: unknown key; did you mean 'contains'?"),
         ("- {prompt: A, max_sentences: 0}", "prompts[0]: max_sentences: must be a whole number of at least 1"),
-        ("- {prompt: A, regex: '['}", "'[' is no pattern of RE2: missing ]: ["),
+        ("- {prompt: A, regex: '['}", "'[' is not a valid pattern of RE2: missing ]: ["),
         ("- {turns: [{system: A}, {user: B}]}", "turns: must each be"),
         ("- {prompt: A, python: good.py}", "python: good.py defines no function ''"),
         ("- {prompt: A, json_schema: {type: lost}}", "json_schema"),

@@ -188,10 +188,10 @@ TABLE: list[tuple[str, Spoil, dict[str, int], str]] = [
     ("bytes that are no text", data(b"\xff\xfe\n"), dict.fromkeys(JOBS, 65), "data.jsonl:1: not JSON"),
     ("no row at all", data(b""), dict.fromkeys((*JOBS, "validate", "compare"), 65), "data.jsonl: "),
     ("no data", lambda place: place.data.unlink(), dict.fromkeys((*JOBS, "validate"), 65), "data.jsonl: cannot be read (No such file or directory)"),
-    ("a place that is taken", taken, dict.fromkeys((*JOBS, "export", "gguf", "surgery"), 73), "is there already"),
+    ("a place that is taken", taken, dict.fromkeys((*JOBS, "export", "gguf", "surgery"), 73), "already exists"),
     ("a place below a file", no_parent, dict.fromkeys((*JOBS, "export", "gguf", "surgery", "generate"), 73), "cannot be made"),
-    ("a checkpoint of another run", other_checkpoint("--resume"), dict.fromkeys(JOBS, 65), "is of another run"),
-    ("a run that did not end", other_checkpoint(), dict.fromkeys(JOBS, 65), "--resume goes on, or remove the folder"),
+    ("a checkpoint of another run", other_checkpoint("--resume"), dict.fromkeys(JOBS, 65), "belongs to another run"),
+    ("a run that did not end", other_checkpoint(), dict.fromkeys(JOBS, 65), "continue it with --resume, or remove the folder"),
     ("a teacher that is not there", lambda place: None, {"generate": 69}, "127.0.0.1:9 failed"),
 ]  # fmt: skip
 CASES = [

@@ -90,7 +90,7 @@ def saved_by_two(folder: Path, **more: Any) -> Checkpoints:
 
 
 def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="the run was on 2 processes: start 2 again"):
+    with pytest.raises(CheckpointError, match="the run had 2 processes: start 2 again"):
         saved_by_two(tmp_path / "run").begin(resume=True)
 
 

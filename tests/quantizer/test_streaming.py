@@ -90,7 +90,7 @@ def test_what_was_interrupted_goes_on_to_the_same_bytes(
         quantize.run(load_recipe(name), source, data, out, **given)
     monkeypatch.setattr(ShardWriter, "write", write)
     assert not out.exists()
-    with pytest.raises(CheckpointError, match="--resume goes on, or remove the folder"):
+    with pytest.raises(CheckpointError, match="continue it with --resume, or remove the folder"):
         quantize.run(load_recipe(name), source, data, out, **given)
     others: list[tuple[str, Path, Any, str]] = [
         ("mse", data, "full", "recipe"),
@@ -98,11 +98,11 @@ def test_what_was_interrupted_goes_on_to_the_same_bytes(
         (name, data, "none", "proof"),
     ]
     for recipe, rows, proof, words in others:
-        with pytest.raises(CheckpointError, match=rf"is of another run \({words} differ\)"):
+        with pytest.raises(CheckpointError, match=rf"belongs to another run \({words} differ\)"):
             quantize.run(load_recipe(recipe), source, rows, out, resume=True, proof=proof, **given)
     with monkeypatch.context() as patch:
         patch.setattr(cost, "tools", lambda *_: {"manners": "0.0"})
-        with pytest.raises(CheckpointError, match=r"is of another run \(versions differ\)"):
+        with pytest.raises(CheckpointError, match=r"belongs to another run \(versions differ\)"):
             quantize.run(load_recipe(name), source, data, out, resume=True, **given)
     monkeypatch.setattr(by_layer, "set_scales", scales)
     monkeypatch.setattr(quantize, "seal", sealed)

@@ -120,7 +120,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (tables(gateway={"listen": "8080"}), r"^gateway.listen: '8080' must be HOST:PORT$"),
     (
         tables(gateway={"admin": "127.0.0.1:8080"}),
-        r"^gateway.admin: must be another address than gateway.listen$",
+        r"^gateway.admin: must not be the address of gateway.listen$",
     ),
     (tables(gateway={"state": "~no-such-user-here/x"}), r"^gateway.state: .*no such home directory$"),
     (

@@ -115,7 +115,7 @@ def test_a_running_engine_tells_its_name_and_its_dialect(owner: str | None, dial
         (["many"], {}, "name one of its files: a.gguf, b.gguf"),
         (["nvfp4"], {}, "no `vllm` is on PATH"),
         (["two", "two"], {}, "two models have the name 'two'"),
-        (["two", "seen"], {"name": "x"}, "--name names one model, and 2 are given"),
+        (["two", "seen"], {"name": "x"}, "--name is for one model, and 2 are given"),
         (["two"], {"name": "An Nie"}, "name: must match"),
         (["http://127.0.0.1:9"], {}, "is an engine running there?"),
         (["http://127.0.0.1:9"], {"context": 9}, "--ctx"),

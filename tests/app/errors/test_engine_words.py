@@ -75,7 +75,7 @@ def test_what_only_looks_like_one_stays(text: str) -> None:
 def test_if_nothing_is_left_the_gateway_says_so(said: str) -> None:
     assert fit_for_callers(said) == ""
     error = from_status(400, json.dumps({"error": {"message": said or " "}}).encode())
-    assert error.message.startswith("the engine refused the request and gave no reason")
+    assert error.message.startswith("the engine refused the request without a reason")
 
 
 @pytest.mark.parametrize("recorded", sorted(STREAMS.glob("*-error-field.sse")), ids=lambda path: path.stem)

@@ -186,10 +186,10 @@ def test_a_line_that_is_no_record_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
     for pattern, why in (
-        ("(", "is no pattern of RE2: missing"),
+        ("(", "is not a valid pattern of RE2: missing"),
         ("(?<=a)b", "RE2 has no lookaround"),
         (r"(a)\1", "no back references"),
-        ("a*", "fits an empty text"),
+        ("a*", "matches an empty text"),
     ):
         tables = {
             "engines": {"e": {"dialect": "openai", "driver": "url", "url": "http://127.0.0.1:9"}},
