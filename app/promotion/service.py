@@ -45,7 +45,7 @@ from deploy.engine.spec import EngineSpec
 from gates.contracts.errors import ManifestError
 
 PREEMPT_SECONDS = 30.0  # how long a rollback waits for the operation of its model that it has cancelled
-STANDINGS_SECONDS = 0.5  # how long a metrics scrape waits for the registry; then its last figures stay
+STANDINGS_SECONDS = 0.5  # how long a metrics scrape waits for the registry; afterwards the last figures stay
 ALIVE_SECONDS = 2.0  # how often a client that follows an operation gets a keepalive, and its right is checked
 
 
@@ -67,7 +67,9 @@ class PromotionService:
         self.do, self.reporting_state = self.registry.do, self.registry.reporting_state
         self._deps = Dependencies(config, pool, self.catalogue, self.registry, memory, reply_window)
         self._worker = PromotionWorker(self._deps, metrics, log)
-        self._coming: Mapping[str, tuple[KnownEngine, ...]] = {}  # models that a reload adds: live engines
+        self._coming: Mapping[
+            str, tuple[KnownEngine, ...]
+        ] = {}  # live engines of the models that a reload adds
         self._tasks: list[asyncio.Task[None]] = []
 
     async def prepare(self, config: Config) -> None:
@@ -84,7 +86,7 @@ class PromotionService:
         await self._deps.remember(config)
 
     def apply(self, config: Config) -> None:
-        """Take a configuration with no model and no engine less, after `prepare`; the engines of new models start."""
+        """Apply a configuration that `prepare` has checked: it removes no model and no engine. Those of new models start."""
         self._deps.config = config
         self.catalogue.configure(config.engines)
         suite_in_force.cache_clear()
@@ -147,7 +149,7 @@ class PromotionService:
     async def _verify_weights(self, waiting: list[str]) -> None:
         """Read every byte of the live engines' weights, and distrust an engine that is not what was promoted.
 
-        Until then the manifest is believed. Each is taken from `waiting` before it is read: a restart skips one that fails.
+        Until then the manifest counts. Each engine leaves `waiting` before it is read: a restart of this task skips one that fails.
         """
         while waiting:
             engine = waiting.pop(0)
@@ -156,7 +158,7 @@ class PromotionService:
                 continue
             except ManifestError as error:
                 why = str(error).encode("utf-8", "replace").decode()  # the name of a file may be any bytes
-            except Exception as error:  # what cannot be read is not what was promoted, as far as is known
+            except Exception as error:  # unreadable weights count as changed
                 report("weights", error)
                 why = f"its weights could not be read ({type(error).__name__})"
             name = self.catalogue.name(engine)
@@ -199,7 +201,7 @@ class PromotionService:
         return await self._begin(plan, request, actor)
 
     async def _of_key(self, request: PromotionRequest) -> OperationRow | None:
-        """The operation that this key began before. A rollback goes on if the registry does not answer."""
+        """The operation that this key began earlier. A rollback goes on if the registry does not answer."""
         key, known = request.key, None
         if key is not None:
             seconds = steps.ANSWER_SECONDS if request.goes_back else None
@@ -211,10 +213,10 @@ class PromotionService:
         return known
 
     async def _preempt(self, running: RunningOperation, actor: str) -> bool:
-        """A rollback comes before what runs for its model. Whether it has to be an operation of its own.
+        """Let a rollback end what runs for its model. Returns whether it needs an operation of its own.
 
-        An operation whose candidate serves goes back. Another is cancelled, and then the live engine is rolled back, if
-        one served before it.
+        An operation whose candidate serves goes back itself. Any other is cancelled; then the live engine is rolled back,
+        if another one served before it.
         """
         if running.state.goes_back:
             return False
@@ -247,7 +249,7 @@ class PromotionService:
         )
 
     async def _ask(self, plan: OperationPlan, action: Action) -> None:
-        """Whether the candidate and its replicas are eligible. Raises RefusalError, EffectError, StorageFailed."""
+        """Check that the candidate and its replicas are eligible. Raises RefusalError, EffectError, StorageFailed."""
         for engine in plan.new:
             await steps.HANDLERS[action](self._deps, plan, Effect("", action, engine))
 
@@ -271,7 +273,7 @@ class PromotionService:
             repository.begin(registry, plan, at=at, actor=actor, key=request.key, request=request.digest)
 
         async def begun() -> None:
-            # The client may hang up, or the disk take longer than it waits: what is in the registry is carried out.
+            # Carry out what the registry has, also if the client hangs up or the disk takes longer than it waits.
             try:
                 await self.registry.run(begin)
             except BaseException:
@@ -290,7 +292,7 @@ class PromotionService:
         return self._view(running)
 
     async def revoke(self, revocation: Revocation, entry: AuditEntry) -> None:
-        """Revoke something for good; a promotion that rests on it and serves goes back at once. Raises StorageFailed."""
+        """Revoke something for good. A promotion that rests on it goes back at once if its candidate serves. Raises StorageFailed."""
         await self.do(lambda registry: registry.revoke(revocation, entry))
         await self._deps.remember()
         for running in tuple(self._worker.running.values()):
@@ -300,7 +302,7 @@ class PromotionService:
                 except RefusalError as refusal:
                     running.send(OperationEvent.BREACHED, refusal.fault)
                 except (EffectError, StorageFailed):
-                    pass  # asked again before the incumbent is stopped
+                    pass  # a later recheck asks before the incumbent stops
 
     async def cancel(self, operation: str, by: str) -> dict[str, Any]:
         """Cancel an operation; its view. Raises UnknownThing, Refused (not_cancellable)."""
@@ -359,7 +361,7 @@ class PromotionService:
         """
         while True:
             changed = self._worker.changed
-            shown = await self.operation(id)  # before its events, so that those of its end are among them
+            shown = await self.operation(id)  # read before its events, so that none of its end is missed
             for row in await self.do(partial(RegistryReader.events, after=after, operation=id)):
                 after = row.seq
                 yield "step", row.seq, step_view(row)

@@ -68,9 +68,9 @@ class Exchange:
     _over: asyncio.Future[None]  # done when the reply is complete; or holds its fault
 
     _cut: ThoughtMeter | None = None  # of the thought that was ended, and that the next reply continues
-    _bug: BaseException | None = None  # of ours, that the engine's fault was made of; for the log
-    _last = b""  # read of the engine, of a metered request
-    _beyond_ascii = 0  # bytes of characters behind each one's first
+    _bug: BaseException | None = None  # our exception behind the engine's fault; for the log
+    _last = b""  # the latest read, if the request is metered
+    _beyond_ascii = 0  # bytes in excess of characters
     _is_sent = _has_answered = False
     _tokens = 0
     _bytes = 0  # of the engine's stream
@@ -81,7 +81,7 @@ class Exchange:
         self._watch = None if context.limit is None else ThoughtWatch(context.limit)
 
     async def run(self) -> None:
-        """Ask the engine and hand its reply on. It is asked again behind a thought that had to be ended.
+        """Ask the engine and hand its reply on. A second request continues behind a thought that had to be ended.
 
         Raises the engine's fault while nothing has gone out; later the fault goes into the stream and the context's `broken`.
         """
@@ -99,7 +99,7 @@ class Exchange:
                 self._stop()
 
     async def _ask(self, path: str, body: bytes) -> None:
-        """One reply of the engine to its end, and the caller's with it, unless its thought was ended."""
+        """Read one reply of the engine to its end. The caller's ends with it, unless its thought was ended."""
         context, cut = self._context, self._cut
         url, upstream = context.route.url + path, context.route.backend.upstream
         reply = await upstream.ask(url, body, context.engine_headers, self)
@@ -174,7 +174,7 @@ class Exchange:
         """Tokens that the engine has made, at least: by its running count, else one for each byte."""
         pipeline = self._pipeline
         if not self._context.is_metered:
-            return pipeline.tokens  # for the books only
+            return pipeline.tokens  # for accounting only
         if self._deadlines.full_since:
             return MOST  # more may have been made than was read
         if stated := _STATED.findall(self._last):
@@ -343,7 +343,7 @@ async def pass_through(context: RequestContext, surface: Embeddings, writer: Rep
     if status != 200:
         raise from_status(status, raw, surface.engine_path)
     body, context.usage = surface.hand_on(raw, context.head.model)
-    if route.kind == "embeddings":  # of one that should stream, a vector proves nothing
+    if route.kind == "embeddings":  # a vector is no evidence that an engine streams
         route.backend.record_success(0.0)
     deadlines.over()
     await writer.deliver(body)
@@ -351,7 +351,7 @@ async def pass_through(context: RequestContext, surface: Embeddings, writer: Rep
 
 
 async def complete_choices(context: RequestContext, writer: ReplyWriter) -> None:
-    """Ask the engine for several choices (`n`, or a list of prompts), one after the other, so they take no place of others.
+    """Ask the engine for several choices (`n`, or a list of prompts), one after the other, in one place.
 
     Every choice has its own exchange: stream core, thought limit, reply budget and time to first token; the total time is the
     whole request's. Raises the first fault, unless the stream carried it.

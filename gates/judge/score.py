@@ -66,8 +66,8 @@ def judge_agreement(suite: Suite, rulings: Rulings, confidence: float) -> Contro
 
 @dataclass(frozen=True, slots=True)
 class ScoredSamples:
-    """Case results by arm, and the worst outcome of each sample by its key's digest. Arms whose replies a caller hears otherwise than
-    the engine sent them stand here twice: see `OTHER_PREFIX`.
+    """Case results by arm, and the worst outcome of each sample by its key's digest. An arm is here twice if callers hear its
+    replies otherwise than the engine sent them: see `OTHER_PREFIX`.
     """
 
     results: Mapping[str, tuple[CaseResult, ...]]
@@ -132,7 +132,7 @@ def _judged(
 def failure_reason(gate: str, case: Case, reply: Reply, tokens: Collection[str] = ()) -> str:
     """Why a reply is bad for a gate, in one line, or "". Errors, cut streams and what breaks a detector are bad: unjudged must not pass.
 
-    Of a reply that the gateway kept back whole nothing was heard: it is empty, and neither a leak nor a raw call.
+    If the gateway held back the whole reply, callers heard nothing: it is empty, and neither a leak nor a raw call.
     """
     if reply.error is not None:
         if reply.error.code == "reply_fully_filtered" and gate in ("leak", "raw_call"):
