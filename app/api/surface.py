@@ -20,6 +20,8 @@ from deploy.engine.dialects import COMMON_FIELDS, DIALECTS
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Usage
 
+_READ = COMMON_FIELDS | UNSERVED | ChatRequest.model_fields.keys()
+
 
 class ParsedRequest(msgspec.Struct, frozen=True):
     """A checked request. `chat` is what the core reads, `body` what an engine may be sent of it."""
@@ -70,7 +72,7 @@ class Surface:
 
     def unknown(self, names: set[str], dialect: Dialect) -> set[str]:
         """The fields that the gateway neither reads nor refuses, and that no engine of the dialect takes."""
-        return names - COMMON_FIELDS - DIALECTS[dialect].fields - UNSERVED - ChatRequest.model_fields.keys()
+        return names - _READ - DIALECTS[dialect].fields
 
     def ignored(self, asked: ParsedRequest, dialect: Dialect) -> list[str]:
         """Names of the fields that go nowhere: what the dialect does not take, and what this surface has no word for."""

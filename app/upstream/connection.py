@@ -138,14 +138,14 @@ class EngineReply(asyncio.Protocol):
     @property
     def is_silent(self) -> bool:
         """Whether the socket holds neither data nor an end. The event loop would take unread bytes for the next reply."""
-        unread = select.poll()
-        unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not unread.poll(0)
+        return not self._unread.poll(0)
 
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._unread = select.poll()
+        self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         try:
