@@ -20,7 +20,8 @@ from deploy.engine.dialects import COMMON_FIELDS, DIALECTS
 from gates.contracts.dialect import Dialect
 from gates.reply.events import Usage
 
-_READ = COMMON_FIELDS | UNSERVED | ChatRequest.model_fields.keys()
+_OF_DIALECTS = frozenset[str]().union(*(spec.fields for spec in DIALECTS.values()))
+_READ = COMMON_FIELDS | UNSERVED | (ChatRequest.model_fields.keys() - _OF_DIALECTS)
 
 
 class ParsedRequest(msgspec.Struct, frozen=True):
