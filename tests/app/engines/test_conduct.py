@@ -58,10 +58,11 @@ def test_only_a_thought_in_the_text_is_held_against_an_engine(
 
 
 async def state(home: GatewayFixture) -> str:
-    """The engine's `ThinkingControl`, as Prometheus has it."""
+    """The engine's `ThinkingControl`, as Prometheus and operators have it."""
     metrics = await home.metrics()
     shown = [s for s in PUBLIC.values() if metrics("manners_engine_conduct", engine="scripted", state=s)]
-    assert len(shown) == 1
+    (engine,) = (await home.operate("/admin/engines")).json["engines"]
+    assert shown == [engine["conduct"]]
     return shown[0]
 
 
