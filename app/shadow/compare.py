@@ -120,7 +120,8 @@ def _tally(replies: Iterable[ReplayedReply]) -> Counter[str]:
 
 def _canonical(call: Call) -> str:
     name, arguments = call
-    return json.dumps([name, read_arguments(arguments)], sort_keys=True)
+    table = read_arguments(arguments)
+    return json.dumps([name, table if isinstance(table, dict) else arguments], sort_keys=True)
 
 
 def _bounds(replayed: Sequence[ReplayedRecord], values: Iterable[float]) -> Bounds:

@@ -31,6 +31,10 @@ def test_calls_agree_as_json_values(ours: list[Call], same: bool) -> None:
     assert agree(ours, [TIMER]) is same
 
 
+def test_calls_whose_arguments_are_no_objects_agree_by_their_text() -> None:
+    assert agree([("f", "[1]")], [("f", "[1]")]) and not agree([("f", "[1]")], [("f", "[2]")])
+
+
 def test_equal_calls_and_manners_are_alike() -> None:
     found = compared(90, SAME, SAME)
     assert found.word == "alike"
