@@ -7,8 +7,6 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from quantizer.data.dataset import load_dataset
@@ -42,36 +40,6 @@ def modelopt(config: str, source: Path, ours: Path, out: Path, data: Path) -> No
     mtq.quantize(model, getattr(mtq, config), forward_loop=lambda model: read(model, ids))
     with torch.inference_mode():
         export_hf_checkpoint(model, export_dir=out)
-    complete(ours, out, configs=False)
-
-
-def llm_compressor(modifier: str, count: int, source: Path, ours: Path, out: Path, data: Path) -> None:
-    """Its compressed-tensors folder, under the names of ModelOpt's layout."""
-    from datasets import Dataset
-    from llmcompressor import oneshot
-    from llmcompressor.modifiers import quantization
-
-    if modifier == "GPTQModifier":
-        from llmcompressor.modifiers import gptq as quantization
-    model, ids = load(source), rows(source, data, count)
-    held = Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]})
-    recipe = getattr(quantization, modifier)(targets="Linear", scheme="NVFP4", ignore=["lm_head"])
-    oneshot(model=model, dataset=held, recipe=recipe, num_calibration_samples=count, max_seq_length=2048)
-    model.save_pretrained(out / "theirs", save_compressed=True)
-    tensors = {}
-    for file in (out / "theirs").glob("*.safetensors"):
-        with safe_open(file, "pt") as theirs:
-            for name in theirs.keys():  # noqa: SIM118
-                value = theirs.get_tensor(name)
-                for old, new in (
-                    ("weight_global_scale", "weight_scale_2"),
-                    ("input_global_scale", "input_scale"),
-                ):
-                    if name.endswith(old):
-                        name, value = name.replace(old, new), 1 / value.float().reshape(())
-                tensors[name.replace("weight_packed", "weight")] = value.contiguous()
-    shutil.rmtree(out / "theirs")
-    save_file(tensors, out / "model.safetensors", {"format": "pt"})
     complete(ours, out)
 
 
@@ -88,23 +56,21 @@ def torchao(source: Path, ours: Path, out: Path, data: Path) -> None:
                 torch.bfloat16
             )
     model.save_pretrained(out)
-    complete(source, out, configs=False)
+    complete(source, out)
 
 
-def complete(ours: Path, out: Path, configs: bool = True) -> None:
-    """The tokenizer, and the configuration, from a folder of ours."""
+def complete(ours: Path, out: Path) -> None:
+    """The tokenizer from a folder of ours."""
     for file in ours.iterdir():
         if file.suffix not in (".json", ".jinja", ".model") or file.name in ("artefact.json", INDEX):
             continue
-        if configs or not file.name.endswith("config.json") or file.name.startswith("tokenizer"):
+        if not file.name.endswith("config.json") or file.name.startswith("tokenizer"):
             shutil.copy(file, out)
 
 
 RIVALS = {
     "modelopt": lambda *given: modelopt("NVFP4_DEFAULT_CFG", *given),
     "modelopt-mse": lambda *given: modelopt("NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG", *given),
-    "llm-compressor": lambda *given: llm_compressor("QuantizationModifier", 512, *given),
-    "llm-compressor-gptq": lambda *given: llm_compressor("GPTQModifier", 128, *given),
     "modelopt-awq": lambda *given: modelopt("NVFP4_AWQ_LITE_CFG", *given),
     "modelopt-four-over-six": lambda *given: modelopt("NVFP4_FOUR_OVER_SIX_CFG", *given),
     "torchao": torchao,

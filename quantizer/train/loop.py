@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.tensorboard import SummaryWriter
 
 from quantizer.core.batch import to_device
 from quantizer.core.errors import QuantizerError
@@ -22,6 +21,7 @@ from quantizer.data.batches import Step, batches, collate, plan
 from quantizer.data.render import TrainingSample
 from quantizer.layers.linear import nvfp4_layers
 from quantizer.recipes.recipe import Train
+from quantizer.train.curves import Curves
 from quantizer.train.head import Loss
 from quantizer.train.learner import WIDTHS, Learner, Micro, Teacher, micro
 from quantizer.train.optimizer_in_backward import OptimizerInBackward
@@ -78,7 +78,7 @@ class Trainer:
         self.device = next(learner.parameters()).device
         self.step = 0
         self.records: list[Record] = []
-        self.board: SummaryWriter | None = None  # gets the curves
+        self.curves: Curves | None = None
         self._pending: list[tuple[int, Tensor, float, int]] = []
         self._began, self._before = time.perf_counter(), 0.0
 
@@ -164,9 +164,8 @@ class Trainer:
                 )
             length /= self.world.size
             self.records.append(Record(step + 1, loss, ce, kl, length, lr, tokens, round(seconds, 3)))
-            if self.board:
-                for name in ("loss", "ce", "kl", "length", "lr"):
-                    self.board.add_scalar(f"train/{name}", getattr(self.records[-1], name), step + 1)
+            if self.curves:
+                self.curves.add(step + 1, {"loss": loss, "ce": ce, "kl": kl, "length": length, "lr": lr})
         speed = sum(tokens for *_, tokens in self._pending) / max(seconds - self._last_seconds(), 1e-9)
         left = seconds / self.step * (len(self.steps) - self.step)
         log(

@@ -10,12 +10,9 @@ The loss curve is in NAME.tensorboard while it grows; its summary, with time, me
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
-
-from torch.utils.tensorboard import SummaryWriter
 
 from gates.artefact import artefact
 from gates.artefact.artefact import Artefact
@@ -30,6 +27,7 @@ from quantizer.data.dataset import Dataset, load_dataset
 from quantizer.data.render import open_renderer
 from quantizer.ptq.quantize import Proof, QuantizationJob, check_export
 from quantizer.recipes.recipe import Recipe, Train
+from quantizer.train.curves import Curves
 from quantizer.train.learner import Learner, Teacher, teacher_states
 from quantizer.train.load import fill_shards
 from quantizer.train.loop import Log, Record, Trainer
@@ -125,11 +123,9 @@ def _train(
         trainer.restore(state)
         log(f"going on after step {trainer.step} of {len(trainer.steps)}")
     before = state["before"] if state else _loss(trainer, student)
-    with job.cost.part("train"), ExitStack() as stack:
-        if world.rank == 0:
-            curves = str(saved.folder.with_suffix(".tensorboard"))
-            board = SummaryWriter(curves, purge_step=trainer.step + 1, flush_secs=10)
-            trainer.board = stack.enter_context(board)
+    if world.rank == 0:
+        trainer.curves = Curves(saved.folder.with_suffix(".tensorboard"), trainer.step + 1)
+    with job.cost.part("train"):
         trainer.run(log, lambda: saved.save({**trainer.state(), "before": before}))
     job.facts["train"] = {"loss_before": before, **summary(trainer.records)}
     return trainer, student
