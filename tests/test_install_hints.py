@@ -49,7 +49,7 @@ def test_no_text_names_a_package_that_we_do_not_own() -> None:
 def test_what_messages_pin_is_what_the_locks_pin() -> None:
     locked = {
         (name.lower(), version)
-        for lock in ("dev", "quantizer")
+        for lock in ("dev", "quantizer", "redis")
         for name, version in re.findall(
             r"^([\w.-]+)==([\w.]+)", (ROOT / f"requirements/{lock}.txt").read_text(), re.M
         )

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from app.errors.tree import KeyLimited
 from app.registry.values import UNLIMITED, KeyLimits, KnownKey, Meter
@@ -73,44 +73,45 @@ class Account:
     created: str = ""
     in_flight: int = 0
     reserved: int = 0
+    shared: Any = None  # its `app.access.shared.SharedAccount`, where several gateways count together
 
     def begin(self, now: float) -> "Admission":
         """Open a request, to be ended once. Raises KeyLimited."""
         limits = self.limits
         self.check_budgets(now)
         if limits.concurrency is not None and self.in_flight >= limits.concurrency:
-            raise self._refusal("concurrency", 1.0)
+            raise self.refusal("concurrency", 1.0)
         self.take("rpm", "requests", 1)
         self.in_flight += 1
         return Admission(self)
 
     def check_budgets(self, now: float) -> None:
         """Move the meter to this time. Raises KeyLimited."""
-        self.meter = meter = self._meter_at(now)
+        self.meter = meter = self.meter_at(now)
         for name, used, wait in (
             ("budget", meter.total, None),
             ("daily_budget", meter.today, DAY - now % DAY),
         ):
             limit = getattr(self.limits, name)
             if limit is not None and used + self.reserved >= limit:
-                raise self._refusal(name, wait if used >= limit else 1.0)
+                raise self.refusal(name, wait if used >= limit else 1.0)
 
     def take(self, name: Literal["rpm", "tpm"], kind: Literal["requests", "tokens"], count: int) -> None:
         """Take so many of what a minute gives, if it is limited. Raises KeyLimited."""
         if (limit := getattr(self.limits, name)) is not None:
             used = getattr(self.meter, kind) + count
             if (over := used - limit) > _ROUNDING:
-                raise self._refusal(name, over * MINUTE / limit)
+                raise self.refusal(name, over * MINUTE / limit)
             self.meter = self.meter._replace(**{kind: used})
 
     def settle(self, held: int, used: int, now: float) -> None:
         """A request has used so many tokens, instead of those of the minute that were held for it."""
-        meter = self._meter_at(now)
+        meter = self.meter_at(now)
         tokens = 0.0 if self.limits.tpm is None else max(meter.tokens + used - held, 0.0)
         today, total = min(meter.today + used, MOST), min(meter.total + used, MOST)
         self.meter = meter._replace(tokens=tokens, today=today, total=total)
 
-    def _meter_at(self, now: float) -> Meter:
+    def meter_at(self, now: float) -> Meter:
         """The meter at a later time. A clock that was set back takes nothing away and gives nothing."""
         requests, tokens, at, of_day, today, total = self.meter
         minutes = max(now - at, 0.0) / MINUTE
@@ -124,7 +125,7 @@ class Account:
         # Else the clock was far ahead for a while: no other day would begin until then.
         return Meter(requests, tokens, now, day, today, total)
 
-    def _refusal(self, limit: str, after: float | None) -> KeyLimited:
+    def refusal(self, limit: str, after: float | None) -> KeyLimited:
         """The error for a limit that is exceeded; try again after so many seconds, or never."""
         seconds = None if after is None else max(ceil(after), 1)
         wait = "" if seconds is None else f": try again in {seconds} s"
@@ -139,10 +140,10 @@ def estimate(body_bytes: int, reply: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """An open request of an account. `reserved`: the most tokens that it can cost."""
+    """An open request of an account. `reserved`: the most tokens that it can cost; `minute`: those held of a minute."""
 
     _account: Account
-    _minute: int = 0
+    minute: int = 0
     reserved: int = 0
 
     def reserve(self, body_bytes: int, reply: int, now: float) -> None:
@@ -152,7 +153,7 @@ class Admission:
         if (tpm := account.limits.tpm) is not None:
             minute = min(estimate(body_bytes, reply), tpm)
             account.take("tpm", "tokens", minute)
-            self._minute += minute
+            self.minute += minute
         account.reserved += most
         self.reserved += most
 
@@ -161,13 +162,16 @@ class Admission:
         account = self._account
         account.in_flight -= 1
         account.reserved -= self.reserved
-        account.settle(self._minute, used, now)
+        account.settle(self.minute, used, now)
+        if account.shared is not None:
+            account.shared.settle(self.minute, used, now)
 
 
 class Accounts:
-    """The accounts of all keys, by name."""
+    """The accounts of all keys, by name. `shared` makes that of an account."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Callable[[Account], Any] = lambda account: None) -> None:
+        self._shared = shared
         self.known: dict[str, Account] = {}
         self._anonymous = Account(ANONYMOUS)
 
@@ -182,6 +186,9 @@ class Accounts:
             account = self.known.get(key.name)
             if account is None or account.created != key.created:
                 account = Account(key.name, meter=stored.get(key.name, Meter()), created=key.created)
+                account.shared = (
+                    self._shared(account) if key.created else None
+                )  # the configuration's have no limits
             account.limits = key.limits
             known[key.name] = account
         self.known = known

@@ -46,15 +46,16 @@ def read(reader: RegistryReader) -> AccessRecords:
 class AccessService:
     """Keys, operators and accounts of one gateway.
 
-    `callers` and `operators` hold the keys of the two listeners, `roles` the operators' roles by name.
+    `callers` and `operators` hold the keys of the two listeners, `roles` the operators' roles by name. `shared`:
+    `app.access.shared.SharedLimits`, where several gateways count together.
     """
 
-    def __init__(self, config: Config, admin_token: str, do: RegistryRunner) -> None:
-        self._do = do
+    def __init__(self, config: Config, admin_token: str, do: RegistryRunner, shared: Any = None) -> None:
+        self._do, self._shared = do, shared
         self._changed: Callable[[Config], None] = lambda config: None
         self._flusher: asyncio.Task[None] | None = None
         self._written: dict[str, Meter] = {}
-        self.accounts = Accounts()
+        self.accounts = Accounts(shared.account) if shared else Accounts()
         self.take(config, admin_token, AccessRecords())
 
     def on_change(self, changed: Callable[[Config], None]) -> None:
@@ -65,10 +66,14 @@ class AccessService:
     async def start(self) -> None:
         """Read the registry, and start to write usage to it. Raises StateUnavailable."""
         await self.refresh()
+        if self._shared:
+            await self._shared.start()
         self._flusher = supervise(self._flush_for_ever, "usage")
 
     async def stop(self) -> None:
         """Write the usage. Idempotent."""
+        if self._shared:
+            await self._shared.stop()
         if self._flusher is not None:
             self._flusher.cancel()
             await asyncio.wait([self._flusher])

@@ -30,7 +30,7 @@ def _differing(path: Key, old: Any, new: Any) -> Iterator[Key]:
 def _waits(key: Key, new: Config, running: Collection[str]) -> bool:
     match key:
         case ("gateway", name):  # bound, locked, opened at the start, or the listeners'
-            return name in ("listen", "admin", "state", "max_connections", "drain_seconds", "lame_duck")
+            return name in ("listen", "admin", "state", "limits", "max_connections", "drain_seconds", "lame_duck")  # fmt: skip
         case ("models" | "engines" as table, name):  # one that went
             return name not in getattr(new, table)
         case ("models", _, name, *_):  # which engines run

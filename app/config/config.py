@@ -99,6 +99,7 @@ class GatewayConfig(ConfigSection):
     listen: str = "127.0.0.1:8080"
     admin: str = "127.0.0.1:8081"
     state: str = "~/.local/state/manners"
+    limits: str | None = Field(default=None, pattern="^(rediss?|unix)://", repr=False)  # may hold a password
     api_keys_file: str | None = None
     admin_token_file: str | None = None
     max_body_bytes: int = Field(default=1 << 20, ge=1024, le=64 << 20)

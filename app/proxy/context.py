@@ -8,7 +8,7 @@ spans and the shadow recorder read it when the request is over. All times are `t
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, Final
 
@@ -158,10 +158,10 @@ class RequestContext:
             self.failed.append(self.route)
         self.attribution = self.route.backend.record_failure(fault)
 
-    def reserve(self, body_bytes: int, room: Callable[[str], int]) -> None:
+    def reserve(self, body_bytes: int, room: Callable[[str], int]) -> Awaitable[None] | None:
         """Reserve tokens of its key, the whole context for a reply without `max_tokens`; `room` is the context of a model.
 
-        Raises KeyLimited.
+        Raises KeyLimited, at once or awaited.
         """
         chat = self.parsed.chat
         if chat.media:
@@ -171,7 +171,13 @@ class RequestContext:
         if self.admission is not None and self.account.limits is not UNLIMITED:
             self.is_metered, context = True, room(chat.model)
             reply = 0 if isinstance(self.surface, Embeddings) else min(chat.most or context, context)
+            if (shared := self.account.shared) is not None:
+                reserved: Awaitable[None] = shared.reserve(
+                    self.admission, body_bytes, reply * self.parsed.count
+                )
+                return reserved
             self.admission.reserve(body_bytes, reply * self.parsed.count, unix_now())
+        return None
 
     def delivered(self, made: int) -> None:
         """The reply's last byte has gone out, after so many tokens; free the key's slots before the caller's next request."""

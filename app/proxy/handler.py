@@ -111,7 +111,10 @@ class ProxyHandler:
         writer = ReplyWriter(context, cycle)
         try:
             async with Deadlines(cycle, self._serving) as context.deadlines:
-                context.admission = account.begin(unix_now())
+                if account.shared is None:
+                    context.admission = account.begin(unix_now())
+                else:
+                    context.admission = await account.shared.begin()
                 await self._read(context, scope, receive, cycle)
                 context.deadlines.timeouts = timeouts = context.model.timeouts
                 queue = self._queues[context.parsed.chat.model]
@@ -155,7 +158,8 @@ class ProxyHandler:
         context.accept(parsed, model, start, self._limits)
         if self._accounting.tracing is not None:
             self._accounting.tracing.begin(context)
-        context.reserve(len(raw), self._pool.context)
+        if (reserved := context.reserve(len(raw), self._pool.context)) is not None:
+            await reserved
 
     async def _ask(self, context: RequestContext, writer: ReplyWriter) -> MannersError | None:
         """Ask the live engine, and the fallbacks as long as the caller has seen nothing.

@@ -62,6 +62,7 @@ METRICS: Final[tuple[tuple[Any, ...], ...]] = (
     (Gauge, "manners_engine_info", "1; what an engine is.", "engine dialect driver artefact_digest image_digest"),
     (Gauge, "manners_override_active", "Active overrides of a refusal to promote.", "model"),
     (Gauge, "manners_state_available", "0 from a failed use of the state folder's registry to the next good one; from a failed write, to the next that is written.", ""),
+    (Gauge, "manners_limits_available", "0 while Redis, which [gateway] limits names, does not answer: callers' limits are divided by the gateways seen last.", ""),
     (Gauge, "manners_engine_ready", "1 while an engine streams.", "engine"),
     (Gauge, "manners_engine_conduct", "1 for whether an engine keeps thinking off when asked to: obeys, unknown or caught.", "engine state"),
     (Gauge, "manners_engine_restarts", "Restarts of an engine since it was started.", "engine"),

@@ -13,7 +13,7 @@ T = TypeVar("T")
 TASK: Final = "task_name"
 """Key of the task's name in the context of a report. Names are constants: they become label values."""
 NAMES: Final = (
-    "boot", "child_output", "child_report", "docker_signal", "engine_listener", "engine_ready", "engine_run", "engine_watch", "greeter", "listener",
+    "boot", "child_output", "child_report", "docker_signal", "engine_listener", "engine_ready", "engine_run", "engine_watch", "greeter", "limits", "listener",
     "overrides", "promotions", "reload", "replicas", "usage", "weights",
 )  # fmt: skip
 """The names of all tasks: each counter starts at 0, so that its first failure is an increase in Prometheus."""

@@ -117,6 +117,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (tables(models={"An nie": {"live": "far"}}), r"^models.An nie: a model's name must match"),
     (model(thinking=True), r"^models.annie.thinking.*: input should be "),
     (model(timeouts={"total": float("inf")}), r"^models.annie.timeouts.total: "),
+    (tables(gateway={"limits": "http://x"}), r"^gateway.limits: string should match pattern .*rediss"),
     (tables(gateway={"listen": "8080"}), r"^gateway.listen: '8080' must be HOST:PORT$"),
     (
         tables(gateway={"admin": "127.0.0.1:8080"}),

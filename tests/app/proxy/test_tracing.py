@@ -243,7 +243,7 @@ from app.config.config import load
 from app.wiring import Gateway
 from app.telemetry import log
 Gateway(load(None, {}), "token", log.configure())
-print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.proxy.otel", "aiohttp"))]))
+print(json.dumps([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "app.proxy.otel", "aiohttp", "redis", "app.access.shared"))]))
 """
     ran = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True, text=True,
