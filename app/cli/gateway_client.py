@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import EX_NOPERM, EX_UNAVAILABLE
 from pathlib import Path
@@ -34,10 +34,11 @@ RECONNECT_SECONDS = 1.0
 
 
 class GatewayError(CommandError):
-    """There was no usable answer; the message is one line."""
+    """There was no usable answer; the message is one line. told: code and message of an error that the gateway answered with."""
 
-    def __init__(self, why: str, code: int = EX_UNAVAILABLE) -> None:
+    def __init__(self, why: str, code: int = EX_UNAVAILABLE, told: Mapping[str, str] | None = None) -> None:
         super().__init__(why, code)
+        self.told = told
 
 
 class GatewayUnreachable(GatewayError):
@@ -114,12 +115,14 @@ class GatewayClient:
 
 def _rejection(reply: httpx2.Response) -> GatewayError:
     """The error that the gateway answered with."""
+    told = None
     try:
         error = json.loads(reply.read())["error"]
+        told = {part: error[part] for part in ("code", "message")}
         why = f"{error['code']}: {error['message']}"
     except (ValueError, LookupError, TypeError):
         why = f"the gateway answered {reply.status_code}"
-    return GatewayError(why, EX_NOPERM if reply.status_code in (401, 403) else 1)
+    return GatewayError(why, EX_NOPERM if reply.status_code in (401, 403) else 1, told)
 
 
 @contextmanager

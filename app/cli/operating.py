@@ -43,14 +43,19 @@ class Verb:
 
 def run(args: argparse.Namespace) -> int:
     """Run one command; its exit code."""
-    from app.cli.gateway_client import connected
+    from app.cli.gateway_client import GatewayError, connected
 
     verb, starts = VERBS[args.verb], getattr(args, "dry_run", None) == 0
-    with connected(args, offline=args.verb.startswith(("key ", "operator "))) as client:
-        said = _ask(client, verb, args)
-        if starts:
-            events = client.follow(said["id"])
-            said = [*events][-1] if args.json else view.show_progress(said, events)
+    try:
+        with connected(args, offline=args.verb.startswith(("key ", "operator "))) as client:
+            said = _ask(client, verb, args)
+            if starts:
+                events = client.follow(said["id"])
+                said = [*events][-1] if args.json else view.show_progress(said, events)
+    except GatewayError as error:
+        if args.json and error.told:
+            print(json.dumps({"error": error.told}))
+        raise
     if args.json:
         print(json.dumps(said, indent=1))
     elif not starts:

@@ -145,6 +145,8 @@ async def test_a_revoked_report_promotes_nothing(running: Stage, tmp_path: Path,
     assert await command(running, tmp_path, "revoke", flags[1], "--reason", "wrong hardware") == 0
     assert await command(running, tmp_path, "promote", "annie", "large", *flags, "--dry-run") == 1
     assert "manners promote: revoked: report" in capsys.readouterr().err
+    assert await command(running, tmp_path, "promote", "annie", "large", *flags, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "revoked"
     assert await command(running, tmp_path, "revoke", "no-such-engine", "--reason", "wrong") == 66
     assert await command(running, tmp_path, "revoke", "spare", "--reason", "wrong kernel") == 0
     assert "the engine sha256:" in capsys.readouterr().out
