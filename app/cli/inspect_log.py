@@ -3,6 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,14 @@ def _sample(sample: Sample, epoch: int, outcome: str, why: Iterable[str]) -> dic
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A chat message as inspect_ai has it: a call's arguments are a table, here with the text of all."""
+    """A chat message as inspect_ai has it: a call's arguments are a table."""
     named = [(call["id"], call["function"]) for call in message.get("tool_calls", ())]
-    calls = [{"id": id, "function": of["name"], "arguments": {"": of["arguments"]}} for id, of in named]
+    calls = [{"id": id, "function": of["name"], "arguments": _table(of["arguments"])} for id, of in named]
     return {**message, "tool_calls": calls or None}
+
+
+def _table(arguments: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        if isinstance(table := json.loads(arguments), dict):
+            return table
+    return {"": arguments}
