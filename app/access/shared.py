@@ -169,9 +169,8 @@ class SharedAccount:
             self._told, self._epoch, self._share = reply.told, reply.epoch, None
             if wants and reply.refused is None:
                 self._take(wants)
-            meter, since = reply.meter, self._used[2] - used[2]
-            now_known = {"today": meter.today + since, "total": meter.total + since}
-            account.meter = meter._replace(at=unix_now(), **now_known)
+            meter, since, at = reply.meter, self._used[2] - used[2], unix_now()
+            account.meter = meter._replace(at=at, today=meter.today + since, total=meter.total + since)
         if reply.refused is not None:
             raise account.refusal(reply.refused, reply.wait)
         return True

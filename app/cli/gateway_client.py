@@ -115,13 +115,11 @@ class GatewayClient:
 
 def _rejection(reply: httpx2.Response) -> GatewayError:
     """The error that the gateway answered with."""
-    told = None
-    try:
+    why, told = f"the gateway answered {reply.status_code}", None
+    with suppress(ValueError, LookupError, TypeError):
         error = json.loads(reply.read())["error"]
         told = {part: error[part] for part in ("code", "message")}
-        why = f"{error['code']}: {error['message']}"
-    except (ValueError, LookupError, TypeError):
-        why = f"the gateway answered {reply.status_code}"
+        why = f"{told['code']}: {told['message']}"
     return GatewayError(why, EX_NOPERM if reply.status_code in (401, 403) else 1, told)
 
 
