@@ -62,16 +62,16 @@ class Deadlines:
         """`cycle` is our server's of this request (`app.http.connection`), which tells when the caller leaves."""
         self._cycle = cycle
         self._among = among
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
 
     async def __aenter__(self) -> Self:
-        task = asyncio.current_task(self._loop)
+        task = asyncio.current_task(self.loop)
         assert task is not None
         self._task = task
         self._among.add(self)
         self._cycle.on_lost = self._client_left
         if self._cycle.disconnected:
-            self._loop.call_soon(self._client_left)
+            self.loop.call_soon(self._client_left)
         return self
 
     def begin(self) -> None:
@@ -142,7 +142,7 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         self._look_at = at = min(self._due()[0], now + self.timeouts.idle)
-        self._timer = self._loop.call_later(max(at - now, 0.001), self._look)
+        self._timer = self.loop.call_later(max(at - now, 0.001), self._look)
 
     def _look(self) -> None:
         with route_errors_to(self.fail):  # without its timer an exchange could last for ever
@@ -155,7 +155,7 @@ class Deadlines:
                 self._arm(now)
             elif now - self._look_at > STARVED_SECONDS:
                 self._look_at = now + GRACE_SECONDS
-                self._timer = self._loop.call_later(GRACE_SECONDS, self._look)
+                self._timer = self.loop.call_later(GRACE_SECONDS, self._look)
             else:
                 self._end(self._too_late(cause))
 

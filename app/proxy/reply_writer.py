@@ -46,7 +46,6 @@ class ReplyWriter:
 
     def __init__(self, context: RequestContext, cycle: Any) -> None:
         self._context, self._cycle = context, cycle
-        self._loop = asyncio.get_running_loop()  # kept, for before Python 3.12 the call is a system call
 
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         """Write this engine's reply from now on (None: no reply), and pause it while the caller of a stream reads slowly.
@@ -112,14 +111,14 @@ class ReplyWriter:
         if cycle.disconnected:
             return
         data = b"%x\r\n%b\r\n" % (len(body), body) if body and context.stream else body
-        if not context.begun:
+        if is_first := not context.begun:
             data = self._head(len(body)) + data
             context.begun = True
         if cycle.flow.write_paused and self._catching_up is None:
             context.deadlines.full()
             if self._reply is not None:
                 self._reply.pause()
-            self._catching_up = self._loop.create_task(self._catch_up())
+            self._catching_up = context.deadlines.loop.create_task(self._catch_up())
         if is_last:
             self._end = self._pending + data + (b"0\r\n\r\n" if context.stream else b"")
             self._pending = b""
@@ -127,9 +126,9 @@ class ReplyWriter:
                 self._complete()
         else:
             if not self._pending:
-                self._loop.call_soon(self._flush)
+                context.deadlines.loop.call_soon(self._flush)
             self._pending += data
-            if len(self._pending) > MAX_PENDING_BYTES:
+            if is_first or len(self._pending) > MAX_PENDING_BYTES:
                 self._flush()
 
     def _flush(self) -> None:
