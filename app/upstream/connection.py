@@ -61,6 +61,7 @@ class EngineReply(asyncio.Protocol):
     """One connection and its current reply. Any exception in a callback ends both, with an error."""
 
     _transport: asyncio.Transport  # set when the connection is made
+    _unread: select.poll | None = None  # tells whether the socket holds bytes
 
     def __init__(self, unasked: Callable[[], None] = lambda: None) -> None:
         self._unasked = unasked  # called after unsolicited bytes
@@ -138,14 +139,15 @@ class EngineReply(asyncio.Protocol):
     @property
     def is_silent(self) -> bool:
         """Whether the socket holds neither data nor an end. The event loop would take unread bytes for the next reply."""
+        if self._unread is None:
+            self._unread = select.poll()
+            self._unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not self._unread.poll(0)
 
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        self._unread = select.poll()
-        self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         try:
