@@ -50,8 +50,7 @@ class ResponseHandler(Sink, Protocol):
     """Handles a reply in callbacks, so that no task wakes for its head."""
 
     def sent(self, reply: "EngineReply") -> None:
-        """The request was written; it may be written again, on another connection. The engine works meanwhile, so work
-        done here adds nothing to the time to first token."""
+        """The request was written, perhaps not for the last time. Work done here costs no time to first token."""
 
     def begins(self, reply: "EngineReply", over: "asyncio.Future[None]") -> bool:
         """The head has arrived. True: the handler takes the body, and completes `over`, which `send` returned."""
@@ -61,7 +60,7 @@ class EngineReply(asyncio.Protocol):
     """One connection and its current reply. Any exception in a callback ends both, with an error."""
 
     _transport: asyncio.Transport  # set when the connection is made
-    _unread: select.poll | None = None  # tells whether the socket holds bytes
+    _unread: "select.poll | None" = None  # tells whether the socket holds bytes
 
     def __init__(self, unasked: Callable[[], None] = lambda: None) -> None:
         self._unasked = unasked  # called after unsolicited bytes
