@@ -86,12 +86,11 @@ class Account:
         return Admission(self)
 
     def check_budgets(self, now: float) -> None:
-        """Move the meter to this time. Raises KeyLimited."""
+        """Move the meter to this time, if there are limits. Raises KeyLimited."""
+        if self.limits == UNLIMITED:
+            return
         self.meter = meter = self.meter_at(now)
-        for name, used, wait in (
-            ("budget", meter.total, None),
-            ("daily_budget", meter.today, DAY - now % DAY),
-        ):
+        for name, used, wait in (("budget", meter.total, None), ("daily_budget", meter.today, DAY - now % DAY)):
             limit = getattr(self.limits, name)
             if limit is not None and used + self.reserved >= limit:
                 raise self.refusal(name, wait if used >= limit else 1.0)
@@ -186,9 +185,8 @@ class Accounts:
             account = self.known.get(key.name)
             if account is None or account.created != key.created:
                 account = Account(key.name, meter=stored.get(key.name, Meter()), created=key.created)
-                account.shared = (
-                    self._shared(account) if key.created else None
-                )  # the configuration's have no limits
+                if key.created:  # a configured key has no limits
+                    account.shared = self._shared(account)
             account.limits = key.limits
             known[key.name] = account
         self.known = known

@@ -50,7 +50,7 @@ class ReplyWriter:
     def set_source(self, reply: EngineReply | None, anew: bool) -> None:
         """Write this engine's reply from now on (None: no reply), and pause it while the caller of a stream reads slowly.
 
-        anew: this reply starts from its beginning and replaces the reply of the engine asked before.
+        anew: this reply starts from its beginning, and replaces the reply of the previous engine.
         """
         context = self._context
         if anew and not context.begun:
@@ -125,11 +125,11 @@ class ReplyWriter:
             if self._catching_up is None:
                 self._complete()
         else:
-            if not self._pending:
-                context.deadlines.loop.call_soon(self._flush)
             self._pending += data
             if is_first or len(self._pending) > MAX_PENDING_BYTES:
                 self._flush()
+            elif len(self._pending) == len(data):  # nothing waited before it
+                context.deadlines.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         # Engines make a token for every stream in one step. To write when all that came in this iteration of the loop is
