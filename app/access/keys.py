@@ -1,4 +1,4 @@
-"""Who holds which key. Keys are kept as SHA-256 digests and compared in constant time, all of them."""
+"""Finds the holder of a key. A key ring stores SHA-256 digests, and compares a key with every one in constant time."""
 
 import hashlib
 import hmac
@@ -49,7 +49,7 @@ class KeyRing:
 
 
 def digest(key: str) -> str:
-    """What is kept of a key: its SHA-256 in hex. Made keys hold 256 random bits, so that no salt is needed."""
+    """The SHA-256 of a key in hex, which is all that is stored. A generated key has 256 random bits and needs no salt."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 

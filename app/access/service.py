@@ -152,7 +152,7 @@ class AccessService:
     def listed(self, kind: Kind) -> list[dict[str, Any]]:
         """All keys or operators, as operators see them, those of the configuration first: never a secret or a digest.
 
-        What a key of the configuration has used is counted from the start.
+        The use of a configured key counts from the gateway's start.
         """
         rows: Sequence[KnownKey | KnownOperator] = self._keys if kind == "key" else self._operators
         return [self._view(row) for row in rows]

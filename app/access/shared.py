@@ -2,8 +2,8 @@
 
 Each step of a request is one run of `shared.lua` on Redis, whose clock all gateways share. Redis learns the names of keys,
 their limits and what was used. A gateway waits TIMEOUT at most; once Redis has not answered, no request waits until it
-does. Meanwhile each gateway has its share: limits, and what was used of them, divided by the gateways seen last. What is
-used meanwhile is told with the next message.
+does. Meanwhile each gateway divides the limits, and the use of them, by the number of gateways seen last. Its next message
+tells Redis what it has used.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ LIFE: Final = 5.0  # seconds after its last message in which a gateway counts as
 
 
 class Counted(NamedTuple):
-    """What the script returns. `told`: what it knows that this gateway has used; `refused`: the limit that refuses the step."""
+    """The reply of the script. `told`: this gateway's use as Redis knows it; `refused`: the limit that refuses the step."""
 
     gateways: int
     refused: str | None = None
@@ -182,7 +182,7 @@ class SharedAccount:
         self._account.reserved += wants[3]
 
     def _its_share(self) -> Account:
-        """What this gateway has of the account while Redis does not answer."""
+        """This gateway's share of the account, which counts while Redis does not answer."""
         account, gateways = self._account, self._limits.gateways
         if (share := self._share) is None:
             requests, tokens, *_, today, total = account.meter

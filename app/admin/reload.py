@@ -38,7 +38,7 @@ class Reloader:
 
         Raises:
             Refused: configuration_invalid, or restart_required, with the keys by name. Nothing has changed.
-            StateUnavailable: the registry cannot be read. Nothing has changed.
+            StateUnavailable: the gateway cannot read the registry. Nothing has changed.
         """
         try:
             async with self._one_at_a_time:

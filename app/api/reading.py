@@ -23,7 +23,7 @@ Stops = Annotated[list[str], Field(max_length=64, fail_fast=True)]
 """Stop sequences: an engine compares each with every token. OpenAI accepts 4."""
 Item = TypeVar("Item")
 Listed = Annotated[list[Item], Field(fail_fast=True)]
-"""A list of which the first fault is told: a caller may send a million."""
+"""A list whose check ends at the first fault: a caller may send a million items."""
 Some = Annotated[list[Item], Field(min_length=1, fail_fast=True)]
 Declared = Annotated[list[Item], Field(max_length=MAX_TOOLS, fail_fast=True)]
 

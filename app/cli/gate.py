@@ -147,7 +147,7 @@ def _compare(args: argparse.Namespace, config: Config) -> int:
 
 
 def _cells(run: Statement) -> dict[tuple[str, str], str]:
-    """What a run compared, and of each rule its mark and what its sentence says first."""
+    """The cells of a run: models, suite and policy, then each rule's mark with the first part of its sentence."""
     models = {"candidate": run.candidate.model, "baseline": run.baseline.model}
     chosen = {"suite": run.suite, "policy": run.policy}
     return {

@@ -1,4 +1,4 @@
-"""What engines must have in common to be replicas: all that a report states about an engine and its weights. Pure."""
+"""Checks that engines are replicas: all keys that a report states about an engine and its weights are equal. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import fields

@@ -161,7 +161,7 @@ _UPSTREAM = """
     upstream_status upstream_too_large upstream_too_many_calls upstream_truncated
 """
 UPSTREAM_CODES: Final = frozenset(_UPSTREAM.split())
-"""What an engine did wrong, as the gateway names it."""
+"""The gateway's own codes for engines' faults."""
 
 ANTHROPIC_PATH: Final = "/v1/messages"
 _ANTHROPIC_TYPES: Final = {

@@ -77,7 +77,7 @@ def refusal_of_rollback(known: KnownEngine, revocations: Iterable[Revocation]) -
 
 
 def _named(facts: EligibilityFacts, opened: VerifiedReport | None) -> Iterator[tuple[Thing, str]]:
-    """What a promotion rests on and can be revoked; a report also by its statement, which another signature does not change."""
+    """The revocable things that a promotion needs. A report has two digests: another signature keeps that of its statement."""
     yield "engine", facts.spec
     if opened is not None:
         candidate = opened.statement.candidate

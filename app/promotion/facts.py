@@ -51,7 +51,7 @@ def gates_in_force(config: Config) -> tuple[Suite, Policy]:
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecords:
-    """What the registry says of a plan at a time: its report, every revocation and artefact, and what is waived."""
+    """The registry's rows about a plan at a time: its report, all revocations and artefacts, and the waived codes."""
 
     plan: OperationPlan
     now: datetime

@@ -1,7 +1,7 @@
 """The registry: artefacts, engines, reports, revocations, aliases, operations, keys, operators and audit events.
 
-Every change is one transaction that includes its audit event, and is durable when the call returns. What may go live is
-decided in `app.promotion`. Calls come one at a time, and block for as long as the disk takes.
+Every change is one transaction that includes its audit event, and is durable when the call returns. `app.promotion` decides
+which engine may go live. Calls come one at a time, and block for as long as the disk takes.
 """
 
 import json

@@ -28,7 +28,7 @@ Guard = int | Literal["auto"]
 
 
 def thinking_control(abilities: Abilities, gated: bool, violated: bool) -> ThinkingControl:
-    """What the evidence amounts to. `gated`: by a passing report; `violated`: by a probe, and not cleared since."""
+    """The verdict on an engine. `gated`: a passing report let it in; `violated`: a probe saw it think, and none cleared it."""
     if violated:
         return "violated"
     return "verified" if gated or abilities.off_works else "unverified"

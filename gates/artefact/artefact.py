@@ -62,7 +62,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
-    """What reports state of an artefact, and lineage goes by."""
+    """An artefact as a report states it. Lineage compares these."""
 
     name: str
     format: str

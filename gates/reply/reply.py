@@ -1,4 +1,4 @@
-"""An engine's reply to one sample, with its times, which are those of the read that completed an event. Pure. Nothing is repaired.
+"""An engine's reply to one sample. An event's time is that of the read that completed it. Pure; repairs nothing.
 
 Times are taken from generated text only: a role delta or the usage chunk is none (vLLM #15106).
 """

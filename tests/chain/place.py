@@ -61,7 +61,7 @@ class Place:
         return done.returncode, done.stdout, done.stderr
 
     def made(self, out: Path, *words: str | Path, json_out: bool = True) -> dict[str, Any]:
-        """A command of `manners quantize` that makes a folder anew: its JSON."""
+        """Remove the folder and make it by a command of `manners quantize`; the command's JSON."""
         shutil.rmtree(out, ignore_errors=True)
         flags = ("--json",) if json_out else ()
         _, said, _ = self.run(out.name, "quantize", *words, "--out", out, *flags)

@@ -1,4 +1,4 @@
-"""What differs between the chain's forms: which model, how much is trained, what the gate asks, and where vLLM runs."""
+"""The forms of the chain: the model, the amount of training, the gate's questions, and the place where vLLM runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Limits and budgets that several gateways count together, on a real redis-server that is killed, paused and started anew."""
+"""Several gateways count limits and budgets together. The tests kill, pause and restart a real redis-server."""
 
 import asyncio
 import multiprocessing

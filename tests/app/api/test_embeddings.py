@@ -1,4 +1,4 @@
-"""What an embeddings engine adds to its vectors is never built."""
+"""The gateway decodes no field that an embeddings engine adds to its vectors."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""What engines must have in common to be replicas of one model: each difference is refused by name."""
+"""Engines that differ are no replicas of one model: the error names each difference."""
 
 from pathlib import Path
 from typing import Any
