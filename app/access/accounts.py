@@ -90,7 +90,8 @@ class Account:
         if self.limits == UNLIMITED:
             return
         self.meter = meter = self.meter_at(now)
-        for name, used, wait in (("budget", meter.total, None), ("daily_budget", meter.today, DAY - now % DAY)):
+        use = {"budget": (meter.total, None), "daily_budget": (meter.today, DAY - now % DAY)}
+        for name, (used, wait) in use.items():
             limit = getattr(self.limits, name)
             if limit is not None and used + self.reserved >= limit:
                 raise self.refusal(name, wait if used >= limit else 1.0)
