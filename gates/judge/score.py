@@ -134,11 +134,10 @@ def failure_reason(gate: str, case: Case, reply: Reply, tokens: Collection[str] 
 
     If the gateway held back the whole reply, callers heard nothing: it is empty, and neither a leak nor a raw call.
     """
-    if reply.error is not None:
-        if reply.error.code == "reply_fully_filtered" and gate in ("leak", "raw_call"):
-            return ""
-        return f"error: {reply.error.message}"
-    if not reply.complete:
+    error, of_speech = reply.error, gate in ("leak", "raw_call")
+    if error is not None and not (of_speech and error.code == "reply_fully_filtered"):
+        return f"error: {error.message}"
+    if error is None and not reply.complete:
         return f"cut off: HTTP {reply.status}, finish_reason {reply.finish_reason}"
     try:
         findings = GATES[gate].findings(case, reply, tokens)

@@ -20,7 +20,6 @@ TRAINED_GGUF: Final = "trained-nvfp4"
 """The trained model in NVFP4 for llama.cpp; the bad engine serves a copy, whose file is spoiled."""
 CONVERSATIONS: Final = 4
 """Of each of the nano's two files: its fine-tune does not see what its recovery is trained on."""
-VERDICTS: Final = (0, 1, 2)
 SHOWN: Final = ("loss_before", "loss_after", "steps", "tokens_per_second")
 
 
@@ -123,7 +122,7 @@ def _gate(place: Place, engine: str) -> Figures:
         flags += ["--data", place.base / f"{verb}.jsonl"]
     if engine == PTQ and not place.setting.cuda:  # the file that stands in for it descends from another base
         flags += ["--any-baseline"]
-    code, said, wrong = place.run(out.name, "gate", "run", *flags, "--out", out, "--full", "--json", allowed=VERDICTS)  # fmt: skip
+    code, said, wrong = place.run(out.name, "gate", "run", *flags, "--out", out, "--full", "--json", allowed=(0, 1, 2))  # fmt: skip
     if not said:
         raise ChainError(f"{out.name}: no verdict, exit code {code}: {wrong.strip()[-300:]}")
     decided = json.loads(said)

@@ -18,10 +18,8 @@ def write_data(path: Path) -> None:
 
 
 def write_suite(path: Path) -> None:
-    """A prompt for each reply of the 97 held-out conversations that follows no tool's result: its call, or speech.
-
-    Seven, such as "What is the capital of Kenya?", are among what is learned and left out.
-    """
+    """A prompt for each reply of the 97 held-out conversations that follows no tool's result: its call, or speech. It leaves out
+    seven, such as "What is the capital of Kenya?", which the training has."""
     messages = (message for row in _rows("conversations") for message in row["messages"])
     learned = {normalize(message["content"]) for message in messages if message["role"] == "user"}
     prompts = (prompt for row in _rows("held_out") for prompt in _prompts(row))

@@ -123,11 +123,12 @@ def test_a_reply_that_broke_has_failed_its_prompt(reply: Sample, why: str) -> No
     assert failure_reason("leak", HELLO, read_reply(reply)).startswith(why)
 
 
-def test_a_reply_that_the_gateway_kept_back_is_empty_and_no_leak() -> None:
-    heard = 'data: {"error":{"message":"nothing is left","code":"reply_fully_filtered"}}\n\n'
-    reply = read_heard(replace(sample(), heard=heard))
-    bad = {gate for gate in ("leak", "raw_call", "empty", "tools") if failure_reason(gate, HELLO, reply)}
-    assert bad == {"empty", "tools"}
+@pytest.mark.parametrize("said, bad", [("", "empty tools"), ("<think>Well.", "leak empty tools")])
+def test_a_reply_that_the_gateway_kept_back_leaks_what_was_heard_of_it(said: str, bad: str) -> None:
+    error = 'data: {"error":{"message":"nothing is left","code":"reply_fully_filtered"}}'
+    heard = f'data: {{"choices":[{{"delta":{{"content":"{said}"}}}}]}}\n\n{error}\n\n'
+    reply, gates = read_heard(replace(sample(), heard=heard)), ("leak", "raw_call", "empty", "tools")
+    assert [gate for gate in gates if failure_reason(gate, HELLO, reply)] == bad.split()
 
 
 def test_a_detector_that_stumbles_passes_nothing() -> None:
